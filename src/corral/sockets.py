@@ -32,7 +32,8 @@ def keep_alive(connected: Socket, seconds: int) -> None:
     Otherwise a peer without power, or a broken route, would never be noticed.
     """
     if connected.family in _INTERNET:
-        for level, option, value in keep_alive_options(seconds, _PROBE_SECONDS):
+        probe_seconds = min(_PROBE_SECONDS, max(1, seconds // 2))
+        for level, option, value in keep_alive_options(seconds, probe_seconds):
             connected.setsockopt(level, option, value)
 
 

@@ -4,6 +4,7 @@ import asyncio
 import json
 import socket
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -114,13 +115,18 @@ def migrate(user: Outside, name: str) -> dict:
     return user.get("vmim", name)
 
 
-def connected(address: str) -> socket.socket:
+def to_counter(address: str) -> socket.socket:
+    """Connect to the guest's counter from this host."""
+    return socket.create_connection((address, PORT), timeout=60)
+
+
+def connected(address: str, connect: Callable[[str], socket.socket]) -> socket.socket:
     """Connect to the guest's counter, which may not listen yet."""
     found: list[socket.socket] = []
 
     def answers() -> bool:
         with suppress(ConnectionRefusedError):
-            found.append(socket.create_connection((address, PORT), timeout=60))
+            found.append(connect(address))
         return bool(found)
 
     until("the counter listens", answers)
@@ -130,8 +136,8 @@ def connected(address: str) -> socket.socket:
 class Stream:
     """A TCP connection to the guest's counter, which is read all the time."""
 
-    def __init__(self, address: str) -> None:
-        self._connection = connected(address)
+    def __init__(self, address: str, connect: Callable[[str], socket.socket] = to_counter) -> None:
+        self._connection = connected(address, connect)
         self.values: list[int] = []
         self.failure: Exception | None = None
         self._thread = threading.Thread(target=self._read)

@@ -13,6 +13,7 @@ from typing import Any
 
 from lightkube.models.core_v1 import Event, Namespace, Pod
 from tests.exposition import Told
+from tests.sim.host_network import HostNetwork
 from tests.sim.hosts import EPOCH, Joined
 
 from corral.aio import Background
@@ -168,6 +169,8 @@ class Cluster:
         self._networks = networks
         self._hypervisors: dict[str, Hollow] = {}
         self._targets = MigrationTargets()
+        self.network = HostNetwork()
+        """The streams of migrations between the hosts of nodes that have joined."""
         self.samplers = Samplers() if samplers is None else samplers
         self.server = server
         self.clock = clock
@@ -223,6 +226,7 @@ class Cluster:
     def kill_agent(self, name: str) -> None:
         """End a node's agent wherever it is, as ``kill -9`` would; its guests run on."""
         self._nodes.pop(name).cancel()
+        self.network.end(name)
         del self.samplers[name]
 
     def start_node(self, name: str, capacity: Capacity = AMPLE, *, retired: bool = False) -> None:
@@ -240,6 +244,9 @@ class Cluster:
             informers = NodeInformers(client, name)
             clock = joined.server_clock.now
             context = ControllerContext(client, informers=informers, clock=clock)
+        targets = self._targets
+        if joined is not None:
+            targets = self.network.targets(name, context.client)
         hypervisor = self._hypervisors.setdefault(name, Hollow())
         sampler = self.samplers[name] = Sampler(
             host=lambda: Usage(0, 0), clock=lambda: self.clock().timestamp()
@@ -256,7 +263,8 @@ class Cluster:
                 sampler=sampler,
                 pressure=pressure,
                 registration=Registration(kubelet_port=10250 if joined else 0),
-                targets=self._targets,
+                targets=targets,
+                moves=joined is not None,
             ),
             hypervisor=hypervisor,
             capacity=capacity,
@@ -271,6 +279,8 @@ class Cluster:
 
         async def run() -> None:
             async with Background() as tasks:
+                if joined is not None:
+                    self.network.begin(name, tasks)
                 tasks.start(context.run(), name="context")
                 tasks.start(removal.run(), name=removal.name)
                 tasks.start(play(agent, administrator, gone, removal), name=name)

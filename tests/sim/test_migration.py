@@ -6,15 +6,25 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import Pod
 from tests.sim.cluster import cluster, replica_set
+from tests.sim.hosts import Joined
 from tests.sim.migrations import running, slow
 
+from corral.api.kinds.kubevirt.migration import TARGET_NODE
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi.derived import MIGRATION_UID, target_pod_name
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Vmi
+from corral.api.object import Key
 from corral.node.hypervisor import Change
 
 pytestmark = pytest.mark.looptime
 UID = "11111111-2222-3333-4444-555555555555"
+
+
+@pytest.fixture(params=["one host", "two hosts"])
+def two(request):
+    """Two nodes of one host, or of two."""
+    joined = {"node0": Joined(), "node1": Joined()} if request.param == "two hosts" else {}
+    return lambda: cluster(nodes=2, joined=joined)
 
 
 async def started(c):
@@ -39,6 +49,8 @@ async def begin(c, vmi, uid=UID):
         "spec": {**msgspec.to_builtins(source.spec), "nodeName": node},
     }
     target = await c.component.create(Pod, pod)
+    label = {"metadata": {"labels": {TARGET_NODE: node}}}
+    await c.component.patch(Vmi, vmi.key, label)
 
     async def runs():
         return (await pod_of(c, target.metadata.name)).status.phase == "Running"
@@ -89,8 +101,8 @@ async def ended(c, vmi):
     return await c.client.get(Vmi, vmi.metadata.name, "default")
 
 
-async def test_a_guest_goes_on_on_the_other_node():
-    async with cluster(nodes=2) as c:
+async def test_a_guest_goes_on_on_the_other_node(two):
+    async with two() as c:
         before = await started(c)
         [memory] = running(c)
         target = await begin(c, before)
@@ -118,8 +130,8 @@ async def test_a_guest_goes_on_on_the_other_node():
         assert "Stopped" not in events
 
 
-async def test_a_guest_comes_back_to_its_first_node():
-    async with cluster(nodes=2) as c:
+async def test_a_guest_comes_back_to_its_first_node(two):
+    async with two() as c:
         first = await started(c)
         memory = running(c)
         for number in range(4):
@@ -131,8 +143,8 @@ async def test_a_guest_comes_back_to_its_first_node():
             assert running(c) == memory
 
 
-async def test_a_cancelled_migration_leaves_the_guest_where_it_is():
-    async with cluster(nodes=2) as c:
+async def test_a_cancelled_migration_leaves_the_guest_where_it_is(two):
+    async with two() as c:
         vmi = await started(c)
         memory = running(c)
         slow(c, 10)
@@ -153,8 +165,8 @@ async def test_a_cancelled_migration_leaves_the_guest_where_it_is():
         assert (await c.client.get(Vmi, vmi.metadata.name, "default")).status.phase == "Running"
 
 
-async def test_a_guest_that_ends_while_it_migrates_has_ended():
-    async with cluster(nodes=2) as c:
+async def test_a_guest_that_ends_while_it_migrates_has_ended(two):
+    async with two() as c:
         vmi = await started(c)
         slow(c, 10)
         await begin(c, vmi)
@@ -185,8 +197,8 @@ STEPS = [
 
 @pytest.mark.parametrize("victim", ["source", "target", "both"])
 @pytest.mark.parametrize("step", STEPS)
-async def test_one_guest_remains_if_agents_are_killed_at_a_step(step, victim):
-    async with cluster(nodes=2) as c:
+async def test_one_guest_remains_if_agents_are_killed_at_a_step(two, step, victim):
+    async with two() as c:
         vmi = await started(c)
         memory = running(c)
         source = vmi.status.node_name
@@ -221,5 +233,66 @@ async def test_one_guest_remains_if_agents_are_killed_at_a_step(step, victim):
         state = after.status.migration_state
         assert after.status.phase == "Running"
         assert c.guest(after).memory == memory[0]
+        if state.start_timestamp is None:  # without its source, whose files it needs
+            assert (step, victim) == ("defined", "source")
+            assert (await pod_of(c, state.target_pod)).status.phase == "Failed"
+            return  # what follows is the controller's
         assert state.completed
         assert bool(state.failed) == (after.status.node_name == source)
+
+
+@pytest.mark.parametrize("step", [each for each in STEPS if each != "defined"])
+@pytest.mark.parametrize("seconds", [0, 30])
+async def test_one_guest_remains_if_hosts_lose_each_other_at_a_step(step, seconds):
+    joined = {"node0": Joined(), "node1": Joined()}
+    async with cluster(nodes=2, joined=joined) as c:
+        vmi = await started(c)
+        memory = running(c)
+        loop, cuts = asyncio.get_running_loop(), []
+
+        def on_step(_uid, now):
+            assert len(running(c)) <= 1, "two run the guest"
+            if now == step and not cuts:
+                cuts.append(step)
+                c.network.cut()
+                loop.call_later(seconds, c.network.heal)
+
+        for agent in c.agents.values():
+            agent._step = on_step
+        await begin(c, vmi)
+        after = await ended(c, vmi)
+        assert cuts
+        state = after.status.migration_state
+        moved = after.status.node_name != vmi.status.node_name
+        assert bool(state.failed) is not moved
+        await asyncio.sleep(120)
+        assert running(c) == memory
+        after = await c.client.get(Vmi, vmi.metadata.name, "default")
+        assert after.status.phase == "Running"
+        assert c.guest(after).memory == memory[0]
+
+
+async def test_a_target_that_may_have_run_the_guest_does_not_give_it_back():
+    """Its node is lost once it runs the guest, and its pod is deleted before it has said so."""
+    joined = {"node0": Joined(), "node1": Joined()}
+    async with cluster(nodes=2, joined=joined) as c:
+        vmi = await started(c)
+        other = next(name for name in c.agents if name != vmi.status.node_name)
+        lost = []
+
+        def on_step(_uid, now):
+            if now == "arriving" and not lost:
+                lost.append(other)
+                c.kill_agent(other)
+
+        c.agents[other]._step = on_step
+        target = await begin(c, vmi)
+        await asyncio.sleep(10)
+        assert lost
+        assert running(c) == []
+        await c.component.delete(Pod, Key("default", target.metadata.name), grace_seconds=0)
+
+        async def is_replaced():
+            return all(each.metadata.uid != vmi.metadata.uid for each in await c.machines())
+
+        await c.until(is_replaced)

@@ -1,4 +1,4 @@
-"""Names of container images, and the paths by which hosts give each other images and volumes."""
+"""Names of container images, and the paths at which hosts reach each other beside the API."""
 
 from typing import Final
 
@@ -6,6 +6,10 @@ IMAGES_PATH: Final = "/corral/images"
 """Path at which the API server, and the API of each node, serve images to nodes of other hosts."""
 VOLUMES_PATH: Final = "/corral/volumes"
 """Path at which they serve volumes to nodes of other hosts that clone a claim."""
+MIGRATIONS_PATH: Final = "/corral/migrations"
+"""Path of the streams by which a guest migrates to a node, and of the files that it takes along."""
+HOST_PATHS: Final = frozenset({IMAGES_PATH, VOLUMES_PATH, MIGRATIONS_PATH})
+"""Paths beside the API that a host answers to other hosts."""
 
 
 def pull_policy(image: str) -> str:

@@ -39,9 +39,20 @@ class Stream:
     @classmethod
     @asynccontextmanager
     async def open(
-        cls, url: str, *, headers: Mapping[str, str], tls: ssl.SSLContext, seconds: float = 30
+        cls,
+        url: str,
+        *,
+        headers: Mapping[str, str],
+        tls: ssl.SSLContext,
+        seconds: float = 30,
+        silent_seconds: int = DEAD_PEER_SECONDS,
+        description: str = "the API server",
     ) -> AsyncIterator[Self]:
-        """Connect to a ``wss://`` URL.  Raises the ApiError that the server responds with."""
+        """Connect to a ``wss://`` URL.  Raises the ApiError that the server responds with.
+
+        seconds: longest time to connect; silent_seconds: as DEAD_PEER_SECONDS; description: names
+        the server in errors.
+        """
         try:
             connection = await connect(
                 url,
@@ -60,10 +71,10 @@ class Stream:
         except (OSError, InvalidHandshake, ConnectionClosed) as error:
             server = url.partition("://")[2].partition("/")[0]
             cause = str(error) or "it took too long"
-            raise Unavailable(f"the API server at {server} does not answer: {cause}") from error
+            raise Unavailable(f"{description} at {server} does not answer: {cause}") from error
         connected = connection.transport.get_extra_info("socket")
-        sockets.keep_alive(connected, DEAD_PEER_SECONDS)
-        sockets.set_user_timeout(connected, DEAD_PEER_SECONDS)
+        sockets.keep_alive(connected, silent_seconds)
+        sockets.set_user_timeout(connected, silent_seconds)
         try:
             yield cls(connection)
         finally:

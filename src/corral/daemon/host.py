@@ -8,10 +8,11 @@ from typing import Any
 from lightkube.models.core_v1 import Node
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from corral import pki
 from corral.aio import Background
-from corral.api.images import IMAGES_PATH, VOLUMES_PATH
+from corral.api.images import HOST_PATHS, IMAGES_PATH, MIGRATIONS_PATH, VOLUMES_PATH
 from corral.api.kinds.auth.certificate_signing_request import NODE_USER_PREFIX
 from corral.api.kinds.storage.common import SHARED_CAPACITY, SHARED_LABEL, SHARED_PROVISIONER
 from corral.api.request import User
@@ -36,10 +37,16 @@ from corral.node.images.peer import Peer
 from corral.node.images.peers import Peers
 from corral.node.images.serving import ImageServer
 from corral.node.images.store import ImageStore
+from corral.node.kubelet.migrations import MigrationServer
 from corral.node.limits.limits import Limits
+from corral.node.machine.migration.host_links import HostLinks
+from corral.node.machine.migration.remote_targets import RemoteTargets
+from corral.node.machine.migration.source_files import FileCopies
+from corral.node.machine.migration.targets import MigrationTargets
 from corral.node.metrics.sampling.sampler import Sampler
 from corral.node.network.helper_processes import Helper
 from corral.node.pressure import Pressure
+from corral.node.state import machine_record as records
 from corral.node.status.node_status import Registration, clock_condition
 from corral.node.storage import Storage, StorageError, shared_directory
 from corral.node.storage.capacity import FreeCapacity
@@ -69,8 +76,8 @@ class Host:
         self.agents: dict[str, Agent] = {}
         self.uploads = Uploads()
         self.sampler = Sampler()
-        self._images: ImageServer | None = None
-        self._exported: VolumeServer | None = None
+        self._served: dict[str, ASGIApp] = {}
+        """What this host serves to others, by path."""
         self._shared_capacity: FreeCapacity | None = None
         self._settings = settings
         self._network = network
@@ -105,10 +112,10 @@ class Host:
         agent = self.agents[name].asgi
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            path = scope["path"] if scope["type"] == "http" else ""
-            if path in (IMAGES_PATH, VOLUMES_PATH):
+            path = scope["path"]
+            if path in HOST_PATHS:
                 await self.serve(scope, receive, send)
-            elif path.startswith(_UPLOADS):
+            elif scope["type"] == "http" and path.startswith(_UPLOADS):
                 await self.uploads({**scope, "path": path.removeprefix(_UPLOADS)}, receive, send)
             else:
                 await agent(scope, receive, send)
@@ -116,10 +123,14 @@ class Host:
         return app
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the images and volumes of this host to nodes of other hosts."""
-        served = self._images if scope["path"] == IMAGES_PATH else self._exported
-        app = served or PlainTextResponse("this host has none", 404)
-        await app(scope, receive, send)
+        """Serve the images, volumes and migrations of this host to nodes of other hosts."""
+        app = self._served.get(scope["path"])
+        if app is not None and (scope["type"] == "http" or scope["path"] == MIGRATIONS_PATH):
+            await app(scope, receive, send)
+        elif scope["type"] == "http":
+            await PlainTextResponse("this host has none", 404)(scope, receive, send)
+        else:
+            await WebSocket(scope, receive, send).close()
 
     def hypervisors(self) -> list[Hypervisor]:
         """Return the hypervisor of each node."""
@@ -145,7 +156,9 @@ class Host:
         """
         context = acting(PROVISIONER)
         peers = self._peers(context, reach, user)
-        parts = self._parts(tasks, peers, context, names)
+        # The node authorizer of this process lets its nodes read VMIs, which storage may not.
+        reader = acting(node(names[0])).client if names else administrator
+        parts = self._parts(tasks, peers, context, names, reader)
         controllers = []
         if names:
             controllers = self._volumes(parts, context, tasks, peers, is_first=True)
@@ -166,6 +179,7 @@ class Host:
         context: ControllerContext,
         provisioner_context: ControllerContext,
         first: Peer,
+        server: str,
         reach: Callable[[str], Kubeconfig],
         clock: ServerClock,
         tasks: Background,
@@ -173,12 +187,12 @@ class Host:
     ) -> list[Controller[Any]]:
         """Start the one node of a host that has joined the cluster of another.
 
-        provisioner_context: of the user who writes claims and volumes; clock: that of the API
-        server.  Returns the controllers
-        that belong to the node, which are still to start.
+        provisioner_context: of the user who writes claims and volumes; server: the URL of the API
+        server; clock: that server's.  Returns the controllers that belong to the node, which are
+        still to start.
         """
-        peers = self._peers(context, reach, f"{NODE_USER_PREFIX}{name}", first)
-        parts = self._parts(tasks, peers, context, [name])
+        peers = self._peers(context, reach, f"{NODE_USER_PREFIX}{name}", first, server)
+        parts = self._parts(tasks, peers, context, [name], context.client)
         parts = replace(
             parts,
             registration=registration,
@@ -205,19 +219,30 @@ class Host:
         reach: Callable[[str], Kubeconfig],
         user: str,
         first: Peer | None = None,
+        server: str = "",
     ) -> Peers:
-        """Return the hosts that may have an image."""
+        """Return the other hosts."""
         nodes = context.informers.of(Node)
         own = self.agents.__contains__
-        return Peers(nodes.items, own=own, reach=reach, user=user, first=first)
+        return Peers(nodes.items, own=own, reach=reach, user=user, first=first, server=server)
 
     def _parts(
-        self, tasks: Background, peers: Peers, context: ControllerContext, names: Sequence[str]
+        self,
+        tasks: Background,
+        peers: Peers,
+        context: ControllerContext,
+        names: Sequence[str],
+        reader: Client,
     ) -> HostParts:
+        """Return the parts that all nodes share; ``reader``: the client that reads VMIs."""
         settings, network, layout = self._settings, self._network, self._settings.layout
         reached = destinations(settings)
         images = ImageStore(layout.images, destinations=reached, option=layout.option, peers=peers)
-        self._images = ImageServer(images)
+        self._served[IMAGES_PATH] = ImageServer(images)
+        links = HostLinks(peers.reach)
+        remote = RemoteTargets(links, FileCopies(links, images.images), tasks)
+        targets = MigrationTargets(self.agents.__contains__, remote)
+        self._served[MIGRATIONS_PATH] = MigrationServer(reader, targets, images.images)
         inventory = Inventory(images, self._register_again)
         tasks.start(images.watch(), name="images")
         tasks.start(inventory.run(), name="listed images")
@@ -247,6 +272,8 @@ class Host:
             sampler=self.sampler,
             pressure=pressure,
             registration=Registration(address=settings.node_address),
+            targets=targets,
+            moves=bool(settings.hollow),  # no address follows a machine to another host yet
         )
 
     def _shared(
@@ -262,7 +289,13 @@ class Host:
             return None
 
         def is_running(uid: str) -> bool:
-            return any(runs(each) for each in layout.nodes.glob(f"*/machines/{uid}"))
+            found = (
+                directory
+                for node in layout.node_directories()
+                for directory, record in records.scan(node / records.MACHINES)
+                if directory.name == uid or (record is not None and record.uid == uid)
+            )
+            return any(map(runs, found))
 
         shared = SharedStorage(
             directory,
@@ -307,7 +340,7 @@ class Host:
         assert parts.storage is not None
         grow = partial(grow_claim, self.agents.values())
         host = HostNodes(is_own=self.agents.__contains__, is_first=is_first)
-        self._exported = VolumeServer(context.client, parts.storages)
+        self._served[VOLUMES_PATH] = VolumeServer(context.client, parts.storages)
         others = OtherStorages(parts.storages, peers.with_storage)
         self._populate(parts, parts.storage, context, tasks, others)
         made = [provisioner(parts.storage, grow, host, self._capacity.changed)(context)]

@@ -130,6 +130,7 @@ class NodeProcess:
             context=context,
             provisioner_context=provisioning,
             first=Peer(transport.download, user=f"{NODE_USER_PREFIX}{self.membership.name}"),
+            server=self.membership.server,
             reach=self._reach,
             clock=transport.clock,
             tasks=tasks,

@@ -14,7 +14,7 @@ import structlog
 from starlette.types import ASGIApp
 
 from corral.api.errors import ApiError, InternalError, TooLarge
-from corral.api.images import IMAGES_PATH, VOLUMES_PATH
+from corral.api.images import HOST_PATHS
 from corral.api.kinds import KINDS
 from corral.api.kinds.table import KindTable
 from corral.api.request import Request, Response, User
@@ -77,10 +77,6 @@ class _Exchange:
 
 def _no_nodes(_name: str) -> None:
     return None
-
-
-_HOST_PATHS = frozenset({IMAGES_PATH, VOLUMES_PATH})
-"""Paths beside the API that the host of the server answers."""
 
 
 class ApiServer:
@@ -236,9 +232,9 @@ class ApiServer:
             return await self._execute(exchange, call)
 
     def _serve_host(self, request: Request, user: User) -> Response | None:
-        """Return where to forward a request for an image or a volume; None for other requests."""
+        """Return where to forward a request of another host; None for other requests."""
         path = request.path
-        if self._host is None or path not in _HOST_PATHS or request.method != "GET":
+        if self._host is None or path not in HOST_PATHS or request.method != "GET":
             return None
         self.authorizer.admit_path(request, user, path)
         state = {"user": user.name}

@@ -309,6 +309,16 @@ async def test_a_node_writes_only_its_own_vmis(cluster, replica_set):
         await change("a", spec={"hostname": "x"})
     with pytest.raises(ApiError, match='node "n1" is not allowed to move a VMI'):
         await change("a", status={"nodeName": "n2"})
+    state = {"migrationUid": "m", "sourceNode": "n2", "targetNode": "n1"}
+    for name, failed in (("c", False), ("d", True)):
+        labels = {"kubevirt.io/nodeName": "n2", "kubevirt.io/migrationTargetNodeName": "n1"}
+        status = {"nodeName": "n2", "migrationState": {**state, "failed": failed}}
+        document = {"metadata": {"name": name, "labels": labels}, "spec": spec, "status": status}
+        await maker.create(View, document, "default", kind=VIRTUAL_MACHINE_INSTANCE)
+    for name, to in (("c", "n3"), ("d", "n1")):
+        with pytest.raises(ApiError, match='node "n1" is not allowed to move a VMI'):
+            await change(name, status={"nodeName": to})
+    assert (await change("c", status={"nodeName": "n1"})).status["nodeName"] == "n1"
 
 
 async def test_the_aggregated_api_starts_a_machine(installed, replica_set):

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from lightkube.models.core_v1 import Node, Pod
 
 from corral.api import node_fit
-from corral.api.kinds.core.node_addresses import can_migrate_to
+from corral.api.kinds.core.machine_nodes import can_migrate_to
 from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.node_fit import NodeInfo
@@ -127,10 +127,11 @@ class Snapshot:
         The target pod of a migration is never placed on the node that its VMI leaves.
         """
         moves = one.departure is Departure.MIGRATION
+        source = self._infos[one.node].node if one.node in self._infos else None
         infos = [
             self._without(one, info)
             for info in self._infos.values()
-            if not moves or (info.name != one.node and can_migrate_to(info.node))
+            if not moves or (info.name != one.node and can_migrate_to(source, info.node))
         ]
         pod = one.next_pod
         return node_fit.choose(pod, infos, lambda node: self._lookups.volume_reason(pod, node)).node

@@ -13,6 +13,7 @@ from corral.api.kinds.admissionregistration.match_rules import GROUP
 from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP, NODE_USER_PREFIX
 from corral.api.kinds.cdi.population import POPULATE
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.kubevirt.migration import TARGET_NODE
 from corral.api.kinds.vmi.derived import NODE_LABEL
 from corral.api.object import Document
 from corral.daemon.install.definitions import defined_kinds
@@ -125,6 +126,7 @@ def policies(options: Options) -> Iterator[Document]:
 def _of_nodes() -> Iterator[Document]:
     """Yield the policy that keeps nodes to the VMIs that are placed on them."""
     kind = VIRTUAL_MACHINE_INSTANCE
+    state = "oldObject.?status.migrationState"
     unchanged = (
         ("object.spec == oldObject.spec", "change the spec of a VMI"),
         (
@@ -135,11 +137,20 @@ def _of_nodes() -> Iterator[Document]:
             "change the owners of a VMI",
         ),
         (
-            "object.?status.nodeName.orValue('') == oldObject.?status.nodeName.orValue('')",
+            (
+                "object.?status.nodeName.orValue('') == oldObject.?status.nodeName.orValue('') || "
+                "(object.?status.nodeName.orValue('') == variables.node && "
+                f"{state}.?targetNode.orValue('') == variables.node && "
+                f"{state}.?sourceNode.orValue('') == oldObject.?status.nodeName.orValue('') && "
+                f"!{state}.?failed.orValue(false))"
+            ),
             "move a VMI",
         ),
         (
-            f"oldObject.metadata.?labels[?'{NODE_LABEL}'].orValue('') == variables.node",
+            (
+                f"oldObject.metadata.?labels[?'{NODE_LABEL}'].orValue('') == variables.node || "
+                f"oldObject.metadata.?labels[?'{TARGET_NODE}'].orValue('') == variables.node"
+            ),
             "change a VMI of another node",
         ),
     )

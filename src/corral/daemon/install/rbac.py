@@ -8,7 +8,7 @@ rights of Kubernetes' Node authorizer, since its user is ``system:node:NAME``; t
 from collections.abc import Iterator
 from typing import Final
 
-from corral.api.images import IMAGES_PATH
+from corral.api.images import IMAGES_PATH, MIGRATIONS_PATH
 from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP
 from corral.api.kinds.auth.rbac import (
     CLUSTER_ROLE,
@@ -33,6 +33,7 @@ from corral.daemon.rbac.notation import READ, binding, group, paths, role, rule
 CONTROLLERS_ROLE: Final = "corral:controllers"
 NODES_ROLE: Final = "corral:nodes"
 IMAGES_ROLE: Final = "corral:node-images"
+MIGRATIONS_ROLE: Final = "corral:node-migrations"
 PROVISIONER_ROLE: Final = "corral:provisioner"
 _NO_LABELS: Final[dict[str, str]] = {}
 _ALL: Final = "create delete get list patch update watch"
@@ -121,6 +122,9 @@ The API server itself has nothing at that path.  Kubelets, which share the group
 that are there for every node.
 """
 
+_MOVES = role(MIGRATIONS_ROLE, paths("get", MIGRATIONS_PATH), labels=_NO_LABELS)
+"""The right to reach the migrations of other nodes, where the VMI says who may have which."""
+
 _PROVISIONER = role(
     PROVISIONER_ROLE,
     rule(f"{READ} patch update", "core", "persistentvolumeclaims persistentvolumeclaims/status"),
@@ -136,7 +140,7 @@ def documents(options: Options) -> Iterator[Document]:
     namespace = options.namespace
     for name in (CONTROLLERS, NODE):
         yield document("v1", SERVICE_ACCOUNT, name, namespace)
-    for each in (*kubevirt.ROLES, _CONTROLLERS, _NODES, _IMAGES, _PROVISIONER):
+    for each in (*kubevirt.ROLES, _CONTROLLERS, _NODES, _IMAGES, _MOVES, _PROVISIONER):
         yield _typed(CLUSTER_ROLE.api_version, CLUSTER_ROLE.name, each)
     own = role(CONTROLLERS_ROLE, *_OWN_NAMESPACE, namespace=namespace, labels=_NO_LABELS)
     yield _typed(ROLE.api_version, ROLE.name, own)
@@ -150,6 +154,7 @@ def documents(options: Options) -> Iterator[Document]:
         ),
         binding(NODES_ROLE, group(NODE_GROUP), labels=_NO_LABELS),
         binding(IMAGES_ROLE, group(NODE_GROUP), labels=_NO_LABELS),
+        binding(MIGRATIONS_ROLE, group(NODE_GROUP), labels=_NO_LABELS),
         binding(PROVISIONER_ROLE, node, labels=_NO_LABELS),
         binding("corral:node-bootstrapper", node, to="system:node-bootstrapper", labels=_NO_LABELS),
         binding("corral:node-autoapprove-bootstrap", node, to=_BOOTSTRAP, labels=_NO_LABELS),

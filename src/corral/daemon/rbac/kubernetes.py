@@ -1,6 +1,6 @@
 """Bootstrap roles and bindings of Kubernetes, as far as corral serves their resources."""
 
-from corral.api.images import IMAGES_PATH, VOLUMES_PATH
+from corral.api.images import IMAGES_PATH, MIGRATIONS_PATH, VOLUMES_PATH
 from corral.api.kinds.auth.bootstrap_token import NODE_GROUP as BOOTSTRAP_NODE_GROUP
 from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP
 from corral.api.kinds.auth.rbac import GROUP, SERVICE_ACCOUNT
@@ -129,6 +129,7 @@ ROLES = (
     ),
     role("corral:node-images", paths("get", IMAGES_PATH)),
     role("corral:node-volumes", paths("get", VOLUMES_PATH)),
+    role("corral:node-migrations", paths("get", MIGRATIONS_PATH)),
     role(
         "system:node-bootstrapper",
         rule("create get list watch", "certificates.k8s.io", "certificatesigningrequests"),
@@ -209,6 +210,7 @@ BINDINGS = (
     ),
     binding("corral:node-images", _NODES, group(KUBELET_CLIENTS)),
     binding("corral:node-volumes", _NODES, group(KUBELET_CLIENTS)),
+    binding("corral:node-migrations", _NODES, group(KUBELET_CLIENTS)),
     binding("corral:node-auth-delegator", _NODES, to="system:auth-delegator"),
     binding("cluster-admin", group("system:masters")),
     binding("system:basic-user", _AUTHENTICATED),

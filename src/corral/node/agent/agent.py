@@ -15,6 +15,7 @@ from pathlib import Path
 from lightkube.models.core_v1 import Node, Pod
 
 from corral.aio import Background
+from corral.api.kinds.core.machine_nodes import LIVE_MIGRATION, LIVE_MIGRATION_LABEL
 from corral.api.kinds.core.node_taints import ready_status
 from corral.api.kinds.storage.common import SHARED_LABEL, STORAGE_LABEL
 from corral.api.kinds.vmi.derived import MIGRATION_UID
@@ -271,7 +272,10 @@ def _host(
         address=address or parts.registration.address or host_address(),
         registration=parts.registration,
         capacity=capacity,
-        labels={STORAGE_LABEL: storage.id} if storage is not None else {},
+        labels={
+            LIVE_MIGRATION_LABEL: LIVE_MIGRATION if parts.moves else None,
+            **({STORAGE_LABEL: storage.id} if storage is not None else {}),
+        },
         facts=hypervisor.facts,
         limits=limits.facts if limits is not None else dict,
         network=parts.network_facts,

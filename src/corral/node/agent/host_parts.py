@@ -38,6 +38,7 @@ class HostParts:
     clock_condition: whether this host's clock is that of the API server.
     registration: how the nodes register.
     targets: the machines of this host that receive guests from others.
+    moves: whether machines of this host move to other hosts, and from there.
     """
 
     images: ImageStore
@@ -57,6 +58,7 @@ class HostParts:
     clock_condition: Callable[[], NodeCondition | None] = lambda: None
     registration: Registration = field(default_factory=Registration)
     targets: MigrationTargets = field(default_factory=MigrationTargets)
+    moves: bool = False
 
     @property
     def storages(self) -> Sequence[Storage]:

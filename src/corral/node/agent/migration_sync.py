@@ -6,7 +6,7 @@ import msgspec
 from lightkube.models.core_v1 import Pod
 
 from corral.api.errors import NotFound
-from corral.api.kinds.vmi.derived import guest_memory
+from corral.api.kinds.vmi.derived import COMPUTE, guest_memory
 from corral.api.kinds.vmi.migration_configuration import MAX_DOWNTIME_MS
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -16,6 +16,7 @@ from corral.node.hypervisor import MigrationOptions
 from corral.node.machine.lifecycle import Machine
 from corral.node.machine.migration.departure import Order
 from corral.node.machine.migration.handover import Target
+from corral.node.state.facts import has_never_run
 from corral.node.state.machine_record import Stage
 from corral.node.status.pod_status import has_ended
 
@@ -54,7 +55,7 @@ class MigrationSync:
                 machine.arrival.end(f"the pod {state.source_pod} is gone")
                 return
             ips = (source.status and source.status.podIPs) or ()
-            machine.arrival.arrange([each.ip for each in ips if each.ip])
+            machine.arrival.arrange([each.ip for each in ips if each.ip], state.source_node)
 
     def _sync_source(
         self, machine: Machine, vmi: VirtualMachineInstance, state: MigrationState
@@ -78,10 +79,20 @@ class MigrationSync:
         try:
             pod = await self._client.get(Pod, state.target_pod, vmi.metadata.namespace)
         except NotFound:
-            machine.departure.observe(Target.ABSENT)
+            machine.departure.observe(Target.GONE)
             return
         if has_ended(pod):
-            machine.departure.observe(Target.ABSENT)
+            never_ran = has_never_run(_message(pod))
+            machine.departure.observe(Target.ABSENT if never_ran else Target.GONE)
+
+
+def _message(pod: Pod) -> str:
+    """Return the message with which the machine of a pod has ended; empty if there is none."""
+    for each in (pod.status and pod.status.containerStatuses) or ():
+        terminated = each.state and each.state.terminated
+        if each.name == COMPUTE and terminated:
+            return terminated.message or ""
+    return ""
 
 
 def _options(vmi: VirtualMachineInstance, state: MigrationState) -> MigrationOptions:

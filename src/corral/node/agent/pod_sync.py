@@ -2,8 +2,9 @@
 
 from lightkube.models.core_v1 import Pod
 
-from corral.api.errors import ApiError
+from corral.api.errors import ApiError, NotFound
 from corral.api.kinds import kind_of
+from corral.api.kinds.core.machine_nodes import LIVE_MIGRATION_LABEL
 from corral.api.kinds.vmi.exclusive import is_exclusive
 from corral.api.kinds.vmi.saved_memory import saves_to
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -56,7 +57,8 @@ class PodSync:
             host.name,
             host.address,
             machines.saved_memories,
-            alone=bool(host.registration.kubelet_port),
+            alone=bool(host.registration.kubelet_port)
+            and not host.labels.get(LIVE_MIGRATION_LABEL),
         )
 
     async def sync(self, key: Key) -> Result | None:
@@ -75,8 +77,19 @@ class PodSync:
         vmi = self._machines.index.instance(controller_uid(pod))
         if machine is None:
             machine = await self._start_machine(key, pod, vmi)
-        if machine is None or not await self._is_certain(machine, vmi):
+        if machine is None:
             return None
+        if vmi is None and machine.facts.elsewhere:
+            vmi = await self._moved_instance(machine, pod)
+        elif not await self._is_certain(machine, vmi):
+            return None
+        await self._sync_machine(machine, pod, vmi)
+        return None
+
+    async def _sync_machine(
+        self, machine: Machine, pod: Pod, vmi: VirtualMachineInstance | None
+    ) -> None:
+        """Pass the API's requests on to a machine, and write changed status.  Raises ApiError."""
         if vmi is not None and is_exclusive(vmi):
             machine.mark_exclusive()  # before a claim is plugged in
         self._guest_tasks.wake(machine.record.uid)
@@ -86,7 +99,6 @@ class PodSync:
         await self._status_manager.sync(machine, pod, vmi)
         if machine.facts.ended and is_being_deleted(pod):
             await self._deleted_pods.remove(pod)
-        return None
 
     async def _is_certain(self, machine: Machine, vmi: VirtualMachineInstance | None) -> bool:
         """Report whether the VMI is cached or certainly deleted: the cache may lag or miss it."""
@@ -94,6 +106,20 @@ class PodSync:
         key = Key(of.namespace, of.instance)
         kind = kind_of(VirtualMachineInstance)
         return vmi is not None or not await exists(self._client, key, of.uid, kind)
+
+    async def _moved_instance(self, machine: Machine, pod: Pod) -> VirtualMachineInstance | None:
+        """Return the VMI of a machine that has moved to another host, whose node alone caches it.
+
+        None if it is deleted, or the end of the machine here is written.  Raises ApiError.
+        """
+        of = machine.record
+        if machine.facts.ended and has_ended(pod):
+            return None
+        try:
+            vmi = await self._client.get(VirtualMachineInstance, of.instance, of.namespace)
+        except NotFound:
+            return None
+        return vmi if vmi.metadata.uid == of.uid else None
 
     async def _start_machine(
         self, key: Key, pod: Pod, vmi: VirtualMachineInstance | None

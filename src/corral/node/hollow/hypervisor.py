@@ -393,8 +393,8 @@ class HollowGuest:
         self.write()
         content = msgspec.json.encode(self._state)
         try:
-            await asyncio.get_running_loop().sock_sendall(outgoing.memory, content)
-            outgoing.memory.shutdown(socket.SHUT_WR)
+            with outgoing.memory:
+                await asyncio.get_running_loop().sock_sendall(outgoing.memory, content)
         except OSError as error:
             raise GuestError(f"its memory cannot be sent: {error.strerror}") from error
 
@@ -418,8 +418,9 @@ class HollowGuest:
 
     async def receive(self, memory: socket.socket) -> None:
         loop, content = asyncio.get_running_loop(), b""
-        while part := await loop.sock_recv(memory, 1 << 16):
-            content += part
+        with memory:
+            while part := await loop.sock_recv(memory, 1 << 16):
+                content += part
         try:
             self._state = msgspec.json.decode(content, type=_State)
         except msgspec.DecodeError as error:

@@ -31,7 +31,7 @@ class Peers:
 
     ``own`` reports whether a node is on this host; ``reach`` returns how this host authenticates
     to a URL, and which authority it trusts there, ``user`` as whom; ``first`` is the first host,
-    unless this is it.
+    unless this is it, and ``server`` the URL of its API server.
     """
 
     def __init__(
@@ -42,10 +42,12 @@ class Peers:
         reach: Callable[[str], Kubeconfig],
         user: str = "",
         first: Peer | None = None,
+        server: str = "",
     ) -> None:
         self._nodes = nodes
         self._own = own
-        self._reach = reach
+        self._reach_url = reach
+        self._server = server
         self._user = user
         self._first = first
 
@@ -61,6 +63,17 @@ class Peers:
                 return self._peer(key_of(node).name, url)
             if self._first is not None:  # a node of the API server's process has no port of its own
                 return self._first
+        return None
+
+    def reach(self, name: str) -> Kubeconfig | None:
+        """Return how to reach the API of a node of another host; None for an unknown one.
+
+        A node of the API server's process has no port of its own: it is reached through that.
+        """
+        for node in self._nodes():
+            if key_of(node).name == name:
+                url = url_of(node) or self._server
+                return self._reach_url(url) if url else None
         return None
 
     def _having(self, reference: str) -> list[tuple[str, str]]:
@@ -92,7 +105,7 @@ class Peers:
         from corral.client.https import Https  # noqa: PLC0415 - most starts copy nothing
 
         async with (
-            Https(self._reach(url), description=f"node {name}") as transport,
+            Https(self._reach_url(url), description=f"node {name}") as transport,
             transport.download(path, headers) as response,
         ):
             yield response

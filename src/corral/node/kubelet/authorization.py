@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from corral.api.encoding import encode
 from corral.api.errors import ApiError, Forbidden, Unauthorized
-from corral.api.images import IMAGES_PATH, VOLUMES_PATH
+from corral.api.images import HOST_PATHS
 from corral.api.object import Document
 from corral.api.request import User
 from corral.client.client import Client
@@ -117,7 +117,7 @@ class KubeletAuthorization:
             raise Unauthorized("Unauthorized")
         method = scope.get("method") or scope.get("state", {}).get("method", "GET")
         verb, path = _VERBS.get(method, "get"), scope["path"]
-        if path in (IMAGES_PATH, VOLUMES_PATH):
+        if path in HOST_PATHS:
             request = _Request(user.name, user.groups, verb, "", path)
         else:
             request = _Request(user.name, user.groups, verb, subresource_of(path))

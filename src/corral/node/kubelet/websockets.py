@@ -75,7 +75,7 @@ async def _to_guest(websocket: WebSocket, line: Line, end: Callable[[], None] | 
     A guest that has closed does not end it: what it has sent before is still read.
     """
     has_ended = is_closed = False
-    while (data := await _message(websocket)) is not None:
+    while (data := await message(websocket)) is not None:
         if not data and end is not None:
             end()
             has_ended = True
@@ -92,17 +92,18 @@ async def _to_guest(websocket: WebSocket, line: Line, end: Callable[[], None] | 
 
 async def receive(websocket: WebSocket) -> bytes | None:
     """Return the next binary message that is not empty; None when the client has disconnected."""
-    while (data := await _message(websocket)) == b"":
+    while (data := await message(websocket)) == b"":
         pass
     return data
 
 
-async def _message(websocket: WebSocket) -> bytes | None:
+async def message(websocket: WebSocket) -> bytes | None:
+    """Return the next binary message; None when the client has disconnected."""
     while True:
-        message = await websocket.receive()
-        if message["type"] == "websocket.disconnect":
+        received = await websocket.receive()
+        if received["type"] == "websocket.disconnect":
             return None
-        if (data := message.get("bytes")) is not None:
+        if (data := received.get("bytes")) is not None:
             return bytes(data)
 
 

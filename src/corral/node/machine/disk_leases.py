@@ -39,7 +39,18 @@ class MachineLeases:
 
         Those that it has already stay, also after an error.
         """
-        leases = _needed(drives, plugged=plugged)
+        await self._acquire(uid, _needed(drives, plugged=plugged))
+
+    async def take_over(self, uid: str, drives: Iterable[Drive]) -> None:
+        """Acquire the leases that the other side of a migration has, if any.  Raises StartError.
+
+        Nothing of that side may run any more, on whichever host it is.
+        """
+        await self._acquire(uid, _needed(drives, plugged=False), moves=True)
+
+    async def _acquire(
+        self, uid: str, leases: Mapping[str, _Lease], *, moves: bool = False
+    ) -> None:
         if not leases or self._shared is None:
             return
         held = self._held.setdefault(uid, {})
@@ -47,7 +58,7 @@ class MachineLeases:
             if handle in held and (held[handle].alone or not lease.alone):
                 continue
             try:
-                await self._shared.leases.acquire(handle, uid, alone=lease.alone)
+                await self._shared.leases.acquire(handle, uid, alone=lease.alone, moves=moves)
             except InUse as error:
                 raise StartError(LEASED, _text(lease, error), busy=lease.volume) from error
             except (StorageError, OSError) as error:
@@ -77,9 +88,9 @@ class MachineLeases:
             await self._release(uid, held | self._shared.running.pop(uid, set()))
 
     def forget(self, uid: str) -> None:
-        """Leave the leases to the other side of a migration, which runs the guest.
+        """Leave the leases to the other side of a migration on this host, which runs the guest.
 
-        Both sides are on one host, and a lease names the host and the VMI: it is the same for both.
+        A lease names the host and the VMI: it is the same for both sides.
         """
         self._held.pop(uid, None)
 

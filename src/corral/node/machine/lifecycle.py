@@ -301,7 +301,7 @@ class Machine:
         """Start the guest, or resume where an earlier manager was."""
         if self.record.arrival and self._guest is not None and not self.record.started_at:
             await self._adopt_network(self._guest, vmi)
-            await run_until(self._stop, self.arrival.resume(self._guest))
+            await run_until(self._stop, self.arrival.resume(self._guest, prepare))
             return
         if self._guest is not None and self._unstarted and self._starts_over(vmi):
             await self._kill()
@@ -503,7 +503,7 @@ class Machine:
         if (self.directory / FENCED).exists():  # by the watchdog
             facts = replace(facts, fenced=FENCED_MESSAGE)
         facts = fold(facts, Change.GONE)
-        if facts.elsewhere:
+        if facts.elsewhere and self._targets.is_own(self.record.departure_node):
             self._leases.forget(self.record.uid)
         else:
             await self._leases.release(self.record.uid)  # before others may start the VMI

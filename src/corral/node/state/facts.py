@@ -142,6 +142,12 @@ SAVED = "The VirtualMachineInstance was saved."
 INTERRUPTED = "the agent of the source node was restarted"
 """Why a migration has failed whose source does not know any more."""
 MIGRATED = "The VirtualMachineInstance was migrated to another node."
+LOST = (
+    "The VirtualMachineInstance was handed over to another node, and ended there before that could"
+    " report it."
+)
+_NOT_STARTED = "The VirtualMachineInstance was stopped before it was started."
+_NOT_RECEIVED = "The migration target failed: "
 
 _OUTCOMES = {
     Change.POWERED_OFF: (Outcome.SUCCEEDED, SHUT_DOWN),
@@ -214,9 +220,7 @@ def _with_outcome(facts: Facts, outcome: Outcome, message: str) -> Facts:
 
 def never_started(facts: Facts) -> Facts:
     """Return the facts of a machine that was stopped before its guest ran."""
-    return _with_outcome(
-        facts, Outcome.FAILED, "The VirtualMachineInstance was stopped before it was started."
-    )
+    return _with_outcome(facts, Outcome.FAILED, _NOT_STARTED)
 
 
 def start_failed(facts: Facts, why: str) -> Facts:
@@ -249,7 +253,17 @@ def migrated(facts: Facts) -> Facts:
 
 def not_received(facts: Facts, why: str) -> Facts:
     """Return the facts of a migration's target whose guest has not run there."""
-    return _with_outcome(facts, Outcome.FAILED, f"The migration target failed: {why}")
+    return _with_outcome(facts, Outcome.FAILED, f"{_NOT_RECEIVED}{why}")
+
+
+def has_never_run(message: str) -> bool:
+    """Report whether the message of an outcome says that the guest has executed nothing."""
+    return message == _NOT_STARTED or message.startswith(_NOT_RECEIVED)
+
+
+def lost(facts: Facts) -> Facts:
+    """Return the facts of a machine whose guest has ended with the target of its migration."""
+    return _with_outcome(facts, Outcome.FAILED, LOST)
 
 
 def not_booted(facts: Facts) -> Facts:

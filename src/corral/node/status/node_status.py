@@ -142,7 +142,7 @@ class Host:
     capacity: Capacity
     version: str = __version__
     registration: Registration = field(default_factory=Registration)
-    labels: dict[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str | None] = field(default_factory=dict)
     facts: Callable[[], Mapping[str, Any]] = dict
     retired: bool = False
     """True if it accepts no new machines, and ends with its last one."""

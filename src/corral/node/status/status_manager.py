@@ -37,7 +37,7 @@ class _Written:
 class StatusManager:
     """Writes changed status.  ``node``: this node, at ``address``.
 
-    ``saved_memories``: annotates claims; ``alone``: no other node is on this host.
+    ``saved_memories``: annotates claims; ``alone``: machines migrate to no other node.
     """
 
     def __init__(

@@ -54,12 +54,13 @@ class SharedLeases:
 
     # -- of machines
 
-    async def acquire(self, handle: str, uid: str, *, alone: bool) -> None:
+    async def acquire(self, handle: str, uid: str, *, alone: bool, moves: bool = False) -> None:
         """Acquire the lease of a volume for a machine.
 
+        moves: whether the machine comes from another host, which has handed it over.
         Raises InUse with a message that names the holders, StorageError and OSError.
         """
-        await own_thread(lambda: self.take(handle, uid, alone=alone))
+        await own_thread(lambda: self.take(handle, uid, alone=alone, moves=moves))
 
     async def has(self, handle: str, uid: str, *, alone: bool) -> bool:
         """Report whether a machine still has a lease.  Raises OSError."""
@@ -115,12 +116,17 @@ class SharedLeases:
 
     # -- of both, blocking
 
-    def take(self, handle: str, name: str, *, alone: bool) -> None:
+    def take(self, handle: str, name: str, *, alone: bool, moves: bool = False) -> None:
         """Acquire a lease for a holder of this host.  Raises as ``acquire``."""
         self._unreleased.discard((handle, name))
         holder = Holder(self._host, name)
         try:
-            self._leases.acquire(handle, holder, alone=alone, is_over=self._is_over)
+            self._leases.acquire(
+                handle,
+                holder,
+                alone=alone,
+                is_over=lambda other: (moves and other.name == name) or self._is_over(other),
+            )
         except Leased as error:
             raise InUse(self._explain(error)) from error
 

@@ -127,7 +127,8 @@ class NodeRestriction:
             raise _denied(
                 call, document, f'node "{node}" is not allowed to change the owners of a VMI'
             )
-        if at(document, "status", "nodeName") != at(old, "status", "nodeName"):
+        after, before = (at(each, "status", "nodeName") for each in (document, old))
+        if after != before and not (after == node and _migrates(old, before, node)):
             raise _denied(call, document, f'node "{node}" is not allowed to move a VMI')
 
     def _volume(self, call: Call, document: Document, old: Document | None) -> None:
@@ -170,6 +171,13 @@ class NodeRestriction:
                 raise _denied(
                     call, document, f'node "{node}" is not allowed to change the {part} of a claim'
                 )
+
+
+def _migrates(vmi: Document, source: str, target: str) -> bool:
+    """Return whether a VMI migrates from one node to another, as its migration controller says."""
+    state = at(vmi, "status", "migrationState") or {}
+    is_between = (state.get("sourceNode"), state.get("targetNode")) == (source, target)
+    return is_between and not state.get("failed")
 
 
 def _owners(document: Document) -> object:

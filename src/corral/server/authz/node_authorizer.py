@@ -17,6 +17,7 @@ from corral.api.kinds.core import node_lease
 from corral.api.kinds.core.kinds import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
 from corral.api.kinds.core.pod import POD
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.kubevirt.migration import TARGET_NODE
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.kinds.vmi.derived import NODE_LABEL
@@ -196,7 +197,7 @@ class NodeAuthorizer:
         if attributes.subresource:
             return False
         if attributes.verb in ("list", "watch"):
-            return attributes.labels == f"{NODE_LABEL}={node}"
+            return attributes.labels in {f"{NODE_LABEL}={node}", f"{TARGET_NODE}={node}"}
         key = Key(attributes.namespace, attributes.name)
         return attributes.verb in _CHANGE | {"get"} and self._graph.places(node, key)
 

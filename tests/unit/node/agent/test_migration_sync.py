@@ -46,7 +46,7 @@ class Machine:
         self.calls = []
         self.arrival = SimpleNamespace(
             awaits_addresses=awaits_addresses,
-            arrange=lambda addresses: self.calls.append(("arrange", addresses)),
+            arrange=lambda *given: self.calls.append(("arrange", *given)),
             end=lambda why: self.calls.append(("end", why)),
         )
         self.departure = SimpleNamespace(
@@ -59,6 +59,17 @@ class Machine:
 def pod(name, phase="Running", *addresses):
     status = {"phase": phase, "podIPs": [{"ip": each} for each in addresses]}
     return msgspec.convert({"metadata": {"name": name}, "status": status}, Pod)
+
+
+def ended(message):
+    """The target's pod, whose machine has ended with a message."""
+    terminated = {"exitCode": 1, "message": message}
+    compute = {
+        "name": "compute", "image": "", "imageID": "", "ready": False, "restartCount": 0,
+        "state": {"terminated": terminated},
+    }  # fmt: skip
+    status = {"phase": "Failed", "containerStatuses": [compute]}
+    return msgspec.convert({"metadata": {"name": "target"}, "status": status}, Pod)
 
 
 def vmi(state, *, node="a", phase="Running", memory="64Mi"):
@@ -78,7 +89,7 @@ async def calls(machine, state, *pods, here="a", **of_vmi):
 async def test_a_target_takes_over_the_addresses_of_the_sources_pod():
     source = pod("source", "Running", "10.0.0.7", "fd00::7")
     assert await calls(Machine(TARGET), STATE, source, here="b") == [
-        ("arrange", ["10.0.0.7", "fd00::7"])
+        ("arrange", ["10.0.0.7", "fd00::7"], "a")
     ]
     known = Machine(TARGET, awaits_addresses=False)
     assert await calls(known, STATE, source, here="b") == []
@@ -149,8 +160,10 @@ SENT = msgspec.structs.replace(SOURCE, stage=Stage.SENT, departure="m", departur
     [
         ([pod("target")], "b", [("observe", Target.RUNNING)]),
         ([pod("target")], "a", []),
-        ([pod("target", "Failed")], "a", [("observe", Target.ABSENT)]),
-        ([], "a", [("observe", Target.ABSENT)]),
+        ([pod("target", "Failed")], "a", [("observe", Target.GONE)]),
+        ([ended("The migration target failed: no room")], "a", [("observe", Target.ABSENT)]),
+        ([ended("The VirtualMachineInstance crashed.")], "a", [("observe", Target.GONE)]),
+        ([], "a", [("observe", Target.GONE)]),
     ],
 )
 async def test_a_source_that_has_sent_learns_what_the_api_knows_of_the_target(pods, node, observed):

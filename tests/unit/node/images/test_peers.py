@@ -104,3 +104,13 @@ def test_the_host_of_a_storage_is_found_by_the_label_of_its_node():
     assert host_of("s3", *nodes) is None
     assert host_of("shared", *nodes, own=["here"]) == "node there"
     assert host_of("s4", *nodes) is None
+
+
+def test_a_node_is_reached_at_its_port_or_through_the_api_server():
+    nodes = [node("first", port=0), node("two")]
+    peers = Peers(lambda: nodes, own=lambda _: False, reach=str, server="https://192.0.2.9:6443")
+    assert peers.reach("two") == "https://192.0.2.1:10250"
+    assert peers.reach("first") == "https://192.0.2.9:6443"
+    assert peers.reach("unknown") is None
+    here = Peers(lambda: nodes, own=lambda _: False, reach=str)
+    assert here.reach("first") is None

@@ -16,7 +16,9 @@ class Leases:
     def __init__(self):
         self.held = {}
 
-    async def acquire(self, handle, uid, *, alone):
+    async def acquire(self, handle, uid, *, alone, moves=False):
+        if moves:
+            self.held.pop(handle, None)
         if handle in self.held and self.held[handle][0] != uid:
             raise InUse(f"volume {handle} is leased by VMI {self.held[handle][0]}")
         self.held[handle] = (uid, alone)
@@ -103,4 +105,12 @@ async def test_the_sides_of_a_migration_have_the_same_lease(files):
     source.forget("one")
     assert files.held == {"a": ("one", True)}
     await target.release("one")
+    assert files.held == {}
+
+
+async def test_the_target_of_a_migration_takes_the_leases_over(leases, files):
+    files.held = {"a": ("the source", True)}
+    await leases.take_over("one", [drive("a"), drive("")])
+    assert files.held == {"a": ("one", True)}
+    await leases.release("one")
     assert files.held == {}

@@ -158,3 +158,19 @@ async def test_a_release_that_fails_is_repeated(site, monkeypatch):
     assert await acquired(made, "b", "two") is not True
     made.hosts["a"].leases.retry()
     assert await acquired(made, "b", "two") is True
+
+
+@pytest.mark.parametrize("alone", [True, False], ids=["alone", "shared"])
+async def test_a_machine_that_migrates_takes_its_lease_along(site, alone):
+    made = await site()
+    source, target = made.hosts["a"].leases, made.hosts["b"].leases
+    await source.acquire("disk", "one", alone=alone)
+    made.observe()
+    await target.acquire("disk", "one", alone=alone, moves=True)
+    assert await target.has("disk", "one", alone=alone)
+    assert await source.has("disk", "one", alone=alone) is not alone
+    await source.release("disk", "one")  # which releases nothing of the other host's
+    assert await target.has("disk", "one", alone=alone)
+    if alone:
+        with pytest.raises(InUse):
+            await source.acquire("disk", "two", alone=True, moves=True)

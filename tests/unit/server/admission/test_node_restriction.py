@@ -1,5 +1,8 @@
 """Tests of what nodes of other hosts may change in the objects that are theirs."""
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import pytest
 from tests.unit.server.authz.test_node_authorizer import (
     LABELS,
@@ -9,6 +12,12 @@ from tests.unit.server.authz.test_node_authorizer import (
     cluster,
     node,
 )
+
+from corral.api.errors import Forbidden
+from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.request import User
+from corral.server.admission.node_restriction import NodeRestriction
+from corral.server.request.call import storage
 
 __all__ = ["cluster"]
 RESERVED = "node-restriction.kubernetes.io/trusted"
@@ -89,3 +98,31 @@ async def test_a_node_changes_only_the_status_of_a_vmi(cluster, change, why):
     assert refused.status == 403
     assert why in refused["message"]
     assert (await n1.patch(f"{MACHINES}/on-n1", LABELS)).status == 200
+
+
+@pytest.mark.parametrize(
+    ("state", "moved", "status"),
+    [
+        ({"sourceNode": "n2", "targetNode": "n1"}, "n1", 200),
+        ({"sourceNode": "n2", "targetNode": "n1"}, "n3", 403),
+        ({"sourceNode": "n2", "targetNode": "n3"}, "n1", 403),
+        ({"sourceNode": "n3", "targetNode": "n1"}, "n1", 403),
+        ({"sourceNode": "n2", "targetNode": "n1", "failed": True}, "n1", 403),
+    ],
+    ids=["to itself", "to another", "to a node that is not the target", "from another", "failed"],
+)
+def test_the_target_of_a_migration_moves_the_vmi_to_itself(state, moved, status):
+    user = User(name="system:node:n1", groups=("system:nodes",))
+    call = SimpleNamespace(
+        user=user, request=SimpleNamespace(user=None), kind=VIRTUAL_MACHINE_INSTANCE
+    )
+    migrates = {"migrationUid": "m", **state}
+
+    def vmi(node):
+        metadata = {"name": "vm", "namespace": "default"}
+        return {"metadata": metadata, "status": {"nodeName": node, "migrationState": migrates}}
+
+    guard = NodeRestriction(None).guards()[storage(VIRTUAL_MACHINE_INSTANCE)]
+    refused = nullcontext() if status == 200 else pytest.raises(Forbidden, match="to move a VMI")
+    with refused:
+        guard(call, vmi(moved), vmi("n2"))

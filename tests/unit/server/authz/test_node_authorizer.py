@@ -109,6 +109,13 @@ async def test_a_node_lists_vmis_by_its_label_only(cluster):
         assert (await n1("GET", f"{MACHINES}{SELECTED}{selector}")).status == 403
 
 
+async def test_a_node_lists_the_vmis_that_migrate_to_it(cluster):
+    n1 = node(cluster, "n1")
+    target = "?labelSelector=kubevirt.io/migrationTargetNodeName="
+    assert (await n1("GET", f"{MACHINES}{target}n1")).status == 200
+    assert (await n1("GET", f"{MACHINES}{target}n2")).status == 403
+
+
 @pytest.mark.parametrize(
     ("method", "path"),
     [

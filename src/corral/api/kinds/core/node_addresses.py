@@ -19,11 +19,6 @@ def kubelet_port(node: Node) -> int:
     return (kubelet and kubelet.Port) or 0
 
 
-def can_migrate_to(target: Node) -> bool:
-    """Return whether machines of other nodes can migrate to a node: it is on the first host."""
-    return not kubelet_port(target)
-
-
 def by_age(node: Node) -> tuple[str, str]:
     """Return a key that sorts the oldest Node first: where two claim the same, it keeps that."""
     metadata = node.metadata

@@ -6,8 +6,8 @@ from dataclasses import replace
 from lightkube.models.core_v1 import Namespace, Node, Pod
 
 from corral.api.errors import AlreadyExists, ApiError, Forbidden
-from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
-from corral.api.kinds.core.node_addresses import can_migrate_to
+from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement, can_migrate_to
+from corral.api.kinds.core.node_addresses import kubelet_port
 from corral.api.kinds.kubevirt.installation import CPU_RATIO, KEY, migration_settings
 from corral.api.kinds.kubevirt.migration import (
     FINALIZER,
@@ -239,10 +239,10 @@ class Migrations:
         return pod
 
     def _excluded(self, vmi: VMI) -> list[str]:
-        """Return the nodes to which a VMI does not migrate: its own, and those of other hosts."""
-        nodes = self._nodes.items()
-        remote = [key_of(node).name for node in nodes if not can_migrate_to(node)]
-        return sorted({vmi.status.node_name, *remote})
+        """Return the nodes to which a VMI does not migrate: its own, and those that cannot."""
+        source = self._nodes.get(Key("", vmi.status.node_name))
+        unable = (node for node in self._nodes.items() if not can_migrate_to(source, node))
+        return sorted({vmi.status.node_name, *(key_of(node).name for node in unable)})
 
     # -- writing ----------------------------------------------------------------------------
 
@@ -272,6 +272,20 @@ class Migrations:
             await self._client.patch(VMI, vmi.key, vmi_patches.completed(vmi, observed.now))
         elif decided.hand_off:
             await self._hand_off(observed)
+        elif (node := self._unlabelled(observed)) and not migration.is_final:
+            await self._client.patch(VMI, vmi.key, vmi_patches.labelled(vmi, node))
+
+    def _unlabelled(self, observed: Observed) -> str:
+        """Return the node that the target pod is bound to, if it cannot read the VMI yet.
+
+        A node of another host reads no VMIs but those that carry its name.
+        """
+        vmi, target = observed.vmi, observed.target
+        name = node_of(target) if target is not None else ""
+        node = self._nodes.get(Key("", name)) if name and observed.state is None else None
+        if vmi is None or node is None or not kubelet_port(node):
+            return ""
+        return name if vmi.metadata.labels.get(TARGET_NODE) != name else ""
 
     async def _hand_off(self, observed: Observed) -> None:
         """Hand the VMI to the target node, which prepares, and then the source, which migrates."""
@@ -336,8 +350,8 @@ class Migrations:
             return
         self._created.discard(migration.metadata.uid)
         self._handed_off.discard(migration.metadata.uid)
-        state = observed.state
-        if vmi is not None and state is not None and TARGET_NODE in vmi.metadata.labels:
+        others = any(not each.is_final for each in self._others(migration))
+        if vmi is not None and not others and TARGET_NODE in vmi.metadata.labels:
             await self._client.patch(VMI, vmi.key, vmi_patches.unlabelled(vmi))
         if FINALIZER in migration.metadata.finalizers:
             kept = [each for each in migration.metadata.finalizers if each != FINALIZER]

@@ -14,17 +14,19 @@ may have handed it over.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import msgspec
+import structlog
 
 from corral.aio import Signal, finished, run_until
 from corral.api.kinds.vmi.derived import machine_type
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
 from corral.failures import describe
-from corral.node.hypervisor import Definition, Guest, GuestError, Hypervisor, StartError
+from corral.node.hypervisor import Definition, Drive, Guest, GuestError, Hypervisor, StartError
 from corral.node.machine.disk_leases import MachineLeases
 from corral.node.machine.drives import DriveError
 from corral.node.machine.migration.handover import TargetStep, target_step
@@ -38,6 +40,9 @@ from corral.node.state.machine_state import MachineState
 from corral.node.volumes.source import FOLDER
 
 STOPPED = "it was stopped"
+_RETRY_SECONDS = 1.0
+
+log = structlog.get_logger()
 
 
 class Arrival:
@@ -64,6 +69,10 @@ class Arrival:
         self._on_arrived = arrived
         self._require = require
         self._addresses: Sequence[str] = ()
+        self._source = ""
+        self._drives: Mapping[str, Drive] | None = None
+        self._prepare_drives: Prepare | None = None
+        """Prepares the drives once more, of a guest that an earlier manager has received."""
         self._arranged = Signal()
         self._ended = Signal()
         self._failure = ""
@@ -76,12 +85,12 @@ class Arrival:
 
     @property
     def awaits_addresses(self) -> bool:
-        """Report whether it does not know yet which pod's addresses it takes over."""
+        """Report whether it does not know yet which pod's addresses it takes over, and where."""
         return not self._arranged.is_set() and not self._is_over
 
-    def arrange(self, addresses: Sequence[str]) -> None:
-        """Set the addresses of the source's pod, which the guest keeps."""
-        self._addresses = addresses
+    def arrange(self, addresses: Sequence[str], source: str) -> None:
+        """Set the addresses of the source's pod, which the guest keeps, and the source's node."""
+        self._addresses, self._source = addresses, source
         self._arranged.set()
 
     def end(self, why: str) -> None:
@@ -101,8 +110,9 @@ class Arrival:
         """Receive the guest; without one, the outcome is set."""
         await self._until_ended(self._run(vmi, prepare))
 
-    async def resume(self, guest: Guest) -> None:
+    async def resume(self, guest: Guest, prepare: Prepare) -> None:
         """Go on with a QEMU that an earlier manager has started."""
+        self._prepare_drives = prepare
         if self._state.record.stage is Stage.ARRIVING:
             await self._run_guest(guest, paused=self._state.record.paused)
         elif guest.received:
@@ -157,8 +167,8 @@ class Arrival:
         )
         network = await self._networking.attach(owner, vmi, addresses, held=True)
         folder = state.directory / FOLDER
-        await asyncio.to_thread(self._targets.copy_images, state.record.uid, folder)
-        drives = await prepare()
+        await self._targets.copy_files(state.record.arrival, state.record.uid, self._source, folder)
+        drives = self._drives = await prepare()
         state.step("prepared")
         copied = [name for name, drive in drives.items() if drive.ephemeral and not drive.read_only]
         definition = Definition(
@@ -169,7 +179,8 @@ class Arrival:
             receives=True,
             machine_type=received,
         )
-        await self._leases.acquire(state.record.uid, drives.values())
+        if self._targets.is_own(self._source):
+            await self._leases.acquire(state.record.uid, drives.values())
         guest = await self._hypervisor.start(definition)
         try:
             state.step("spawned")
@@ -187,7 +198,8 @@ class Arrival:
         state = self._state
         if state.record.stage is not Stage.RECEIVING:
             state.write(msgspec.structs.replace(state.record, stage=Stage.RECEIVING))
-        target = self._target = LocalTarget(guest, disks)
+        vmi = Key(state.record.namespace, state.record.instance)
+        target = self._target = LocalTarget(guest, disks, vmi, state.record.uid)
         self._targets.add(state.record.arrival, target)
         self._report(Progress.PREPARED)
         state.step("receiving")
@@ -229,6 +241,7 @@ class Arrival:
         state = self._state
         state.write(msgspec.structs.replace(state.record, stage=Stage.ARRIVING, paused=paused))
         state.step("arriving")
+        await self._take_leases()
         await self._networking.take_over(state.record.id)
         if await state.resume_guest(guest, paused=paused):
             state.write(state.record.started())
@@ -236,6 +249,23 @@ class Arrival:
         state.set_facts(replace(state.facts, addresses=state.record.addresses))
         self._report(Progress.ARRIVED)
         self._on_arrived(guest)
+
+    async def _take_leases(self) -> None:
+        """Take the leases of the disks over from the source's host, which runs nothing any more.
+
+        Until then the guest stands still: without them another machine might have its disks.
+        """
+        while True:
+            try:
+                if self._drives is None and self._prepare_drives is not None:
+                    self._drives = await self._prepare_drives()
+                drives = (self._drives or {}).values()
+                await self._leases.take_over(self._state.record.uid, drives)
+            except (DriveError, StartError) as error:
+                log.warning("leases not taken over yet", error=_describe(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return
 
     def _report(self, progress: Progress) -> None:
         state = self._state

@@ -24,7 +24,7 @@ from corral.failures import describe
 from corral.node.hypervisor import Guest, GuestError, MigrationOptions, NoAnswerError, Outgoing
 from corral.node.machine.migration.handover import SourceStep, Target, source_step
 from corral.node.machine.migration.targets import MigrationTarget
-from corral.node.state.facts import INTERRUPTED, Migration, Progress, migrated
+from corral.node.state.facts import INTERRUPTED, Migration, Progress, lost, migrated
 from corral.node.state.machine_record import Stage
 from corral.node.state.machine_state import MachineState
 
@@ -60,6 +60,8 @@ class Departure:
         self._cancelled = Signal()
         self._recheck = Signal()
         self._observed = Target.UNKNOWN
+        self._may_be_told = True
+        """Whether the target may have been told to run the guest, also by an earlier manager."""
         self.idle = Signal(is_set=True)
         """Cleared while the guest may be stopped, so that requests to it would be lost."""
 
@@ -76,7 +78,8 @@ class Departure:
     def observe(self, target: Target) -> None:
         """Set what the API says of the target, which counts while it does not answer itself.
 
-        ABSENT: its pod is gone or has failed; RUNNING: the VMI's status shows the guest there.
+        ABSENT: it has ended without the guest; GONE: its pod has ended, or is gone; RUNNING: the
+        VMI's status shows the guest there.
         """
         if target is not self._observed:
             self._observed = target
@@ -142,6 +145,7 @@ class Departure:
         except OSError as error:  # a full disk: the guest is still this machine's
             await self._stay(guest, target, describe(error))
             return
+        self._may_be_told = False
         self._report(Progress.SENT)
         state.step("sent")
         await self._hand_over(guest)
@@ -218,9 +222,16 @@ class Departure:
         while True:
             self._recheck.clear()
             target, known = await self._target()
-            step = source_step(state.record.stage, known, sent=True, fails=False)
+            step = source_step(
+                state.record.stage, known, sent=True, fails=False, told=self._may_be_told
+            )
             if step is SourceStep.STAY:
                 await self._stay(guest, target, "the target ended before it ran the guest")
+                return
+            if step is SourceStep.LOSE:
+                self._report(Progress.FAILED, "the target has ended with the guest")
+                state.record_outcome(lost(state.facts))
+                await state.destroy(guest)
                 return
             if step is SourceStep.END and target is None:
                 break
@@ -251,6 +262,7 @@ class Departure:
 
         It may not answer any more, so what the API shows meanwhile ends this as well.
         """
+        self._may_be_told = True
         async with Background() as tasks:
             observed = tasks.start(self._recheck.wait(), name="observed")
             telling = tasks.start(self._tell(target, guest), name="tell")

@@ -5,7 +5,8 @@ one side runs the guest, whichever of managers, QEMUs and links ends in between.
 
 The decision is the source's: it records Sent once both QEMUs have reported that the target is
 complete.  Until then the guest is the source's, and from then on the target's.  Only a target that
-has certainly ended without running the guest gives it back.
+has certainly ended without running the guest gives it back.  With one that has ended, and may have
+run it, the guest is lost: the memory that is left here is older than the disks.
 """
 
 from enum import Enum
@@ -17,6 +18,7 @@ class Target(Enum):
     """The target, as its source observes it."""
 
     UNKNOWN = "unknown"  # it does not answer
+    GONE = "gone"  # it has ended, and may have run the guest
     ABSENT = "absent"  # it has ended, and has not run the guest
     RECEIVING = "receiving"
     COMPLETE = "complete"  # it has all of the guest, and waits
@@ -31,6 +33,7 @@ class SourceStep(Enum):
     HAND_OVER = "hand over"  # record Sent, then tell the target to run the guest
     WAIT = "wait"  # run nothing, until the target is known
     END = "end"  # the guest runs on the target: remove what is left here
+    LOSE = "lose"  # the guest has ended with the target
 
 
 class TargetStep(Enum):
@@ -42,17 +45,22 @@ class TargetStep(Enum):
     END = "end"
 
 
-def source_step(stage: Stage, target: Target, *, sent: bool, fails: bool) -> SourceStep:
+def source_step(
+    stage: Stage, target: Target, *, sent: bool, fails: bool, told: bool = True
+) -> SourceStep:
     """Return the next step of the source from the stage that it has recorded.
 
     sent: whether its QEMU has sent everything, so that its guest is stopped.
     fails: whether the migration has failed or is cancelled.
+    told: whether the target may have been told to run the guest.  One that is gone since may have
+    written to the guest's disks, which its memory here knows nothing of.
     """
     if stage is Stage.SENT:
         return {
             Target.RUNNING: SourceStep.END,
             Target.COMPLETE: SourceStep.HAND_OVER,
             Target.ABSENT: SourceStep.STAY,
+            Target.GONE: SourceStep.LOSE if told else SourceStep.STAY,
         }.get(target, SourceStep.WAIT)
     if stage is not Stage.SENDING or fails or target is Target.ABSENT:
         return SourceStep.STAY

@@ -1,19 +1,22 @@
 """The targets of migrations: how a source reaches the machine that gets its guest.
 
-A target is registered on its host while it can receive.  The source is the only one that calls it.
+A target is registered on its host while it can receive.  The source is the only one that calls it:
+directly on the same host, else over the network (``remote_targets``).
 """
 
+import asyncio
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
 from corral.aio import Signal
+from corral.api.object import Key
 from corral.node.hypervisor import Guest, GuestError, NoAnswerError
+from corral.node.machine.migration import source_files
 from corral.node.machine.migration.handover import Target
 
-_IMAGES: Final = ("*.image.*", "*.iso")
-"""Files of container disks, and disks with files for the guest."""
+_NO_KEY: Final = Key("", "")
 
 
 class MigrationTarget(Protocol):
@@ -49,15 +52,22 @@ class MigrationTarget(Protocol):
 
 
 class LocalTarget:
-    """A target on this host.  ``guest`` is its machine, ``disks`` its copied volumes."""
+    """A target on this host.
 
-    def __init__(self, guest: Guest, disks: Sequence[str] = ()) -> None:
+    guest: its machine; disks: its copied volumes; vmi: its VMI, of the uid ``uid``.
+    """
+
+    def __init__(
+        self, guest: Guest, disks: Sequence[str] = (), vmi: Key = _NO_KEY, uid: str = ""
+    ) -> None:
         self.guest = guest
         self.disks = disks
+        self.vmi = vmi
+        self.uid = uid
         self.memory: socket.socket | None = None
         self.memory_opened = Signal()
         self.changed = Signal()
-        """Set when one of the following changes."""
+        """Set when the source has decided."""
         self.is_complete = guest.received
         self.is_told = False
         self.paused = False
@@ -69,9 +79,7 @@ class LocalTarget:
     async def open_memory(self) -> socket.socket:
         if self.memory is not None:
             raise GuestError("its memory is received already")
-        ours, self.memory = socket.socketpair()
-        for each in (ours, self.memory):
-            each.setblocking(False)  # noqa: FBT003
+        ours, self.memory = stream_pair()
         self.memory_opened.set()
         return ours
 
@@ -80,20 +88,29 @@ class LocalTarget:
             raise GuestError(f"the target has no disk {volume}")
         return await self.guest.open_disks()
 
-    async def state(self) -> Target:
+    @property
+    def observed(self) -> Target:
+        """How far it is."""
         if self.failure:
             return Target.ABSENT
         if self.is_told:
             return Target.RUNNING if self.is_running else Target.COMPLETE
         return Target.COMPLETE if self.is_complete else Target.RECEIVING
 
+    async def state(self) -> Target:
+        return self.observed
+
     async def complete(self) -> None:
         await self._until(lambda: self.is_complete)
 
-    async def run_guest(self, *, paused: bool) -> None:
-        self._fail_if_over()
+    def tell(self, *, paused: bool) -> None:
+        """Have it run the guest."""
         self.paused, self.is_told = paused, True
         self.changed.set()
+
+    async def run_guest(self, *, paused: bool) -> None:
+        self._fail_if_over()
+        self.tell(paused=paused)
         await self._until(lambda: self.is_running)
 
     async def reported(self) -> None:
@@ -110,6 +127,10 @@ class LocalTarget:
         waiters, self._waiters = self._waiters, Signal()
         waiters.set()
 
+    async def notified(self) -> None:
+        """Wait until ``notify`` is called."""
+        await self._waiters.wait()
+
     def fail(self, why: str) -> None:
         """Report that the target ends, without having run the guest."""
         self.failure = self.failure or why
@@ -120,21 +141,38 @@ class LocalTarget:
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             self._fail_if_over()
-            await self._waiters.wait()
+            await self.notified()
 
     def _fail_if_over(self) -> None:
         if self.failure:
-            raise GuestError(f"the target failed: {self.failure}")
+            raise target_failed(self.failure)
+
+
+class RemoteHosts(Protocol):
+    """The other hosts, to which and from which guests migrate."""
+
+    async def reach(self, uid: str, node: str) -> MigrationTarget:
+        """Return the target of a migration on a node.  Raises NoAnswerError."""
+
+    async def copy_files(self, uid: str, vmi: str, node: str, folder: Path) -> None:
+        """Copy the files of a source (``source_files``).  Raises GuestError and OSError."""
 
 
 class MigrationTargets:
-    """The targets on this host, by the uid of their migration.
+    """The targets on this host by the uid of their migration, and the way to those of other hosts.
 
+    own: whether a node is on this host; remote: the other hosts, if there are any.
     ``directories``: of the machines whose guests run on this host, by the uid of their VMI.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        own: Callable[[str], bool] = lambda _node: True,
+        remote: RemoteHosts | None = None,
+    ) -> None:
         self._targets: dict[str, LocalTarget] = {}
+        self._own = own
+        self._remote = remote
         self.directories: dict[str, Path] = {}
 
     def add(self, uid: str, target: LocalTarget) -> None:
@@ -143,22 +181,48 @@ class MigrationTargets:
     def remove(self, uid: str) -> None:
         self._targets.pop(uid, None)
 
-    def copy_images(self, uid: str, folder: Path) -> None:
-        """Give a target the files that its source's disks are based on, and never write to.
+    def find(self, uid: str) -> LocalTarget | None:
+        """Return the target of a migration, if it is on this host."""
+        return self._targets.get(uid)
 
-        Both must be the same to the byte: the image of a tag may have been replaced since the
-        source's start, and a Secret may have changed.  Raises GuestError and OSError.
-        """
-        if (source := self.directories.get(uid)) is None:
-            raise GuestError("the source is not on this host: machines migrate within a host")
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for pattern in _IMAGES:
-            for each in (source / folder.name).glob(pattern):
-                (folder / each.name).unlink(missing_ok=True)
-                (folder / each.name).hardlink_to(each)
+    def is_own(self, node: str) -> bool:
+        """Report whether a node is on this host."""
+        return self._remote is None or self._own(node)
 
     async def reach(self, uid: str, node: str) -> MigrationTarget:
         """Return the target of a migration.  Raises NoAnswerError."""
+        if self._remote is not None and not self._own(node):
+            return await self._remote.reach(uid, node)
         if (target := self._targets.get(uid)) is None:
-            raise NoAnswerError(f"node {node} has no target for this migration")
+            raise no_target(node)
         return target
+
+    async def copy_files(self, uid: str, vmi: str, node: str, folder: Path) -> None:
+        """Give a target the files that its source's disks are based on, and never write to.
+
+        uid: of the migration; vmi: of the VMI; node: the source's.  Raises GuestError and OSError.
+        """
+        if self._remote is not None and not self._own(node):
+            await self._remote.copy_files(uid, vmi, node, folder)
+        elif (source := self.directories.get(vmi)) is None:
+            raise GuestError(f"node {node} does not have the source of this migration")
+        else:
+            await asyncio.to_thread(source_files.link, source, folder)
+
+
+def no_target(node: str) -> NoAnswerError:
+    """Return the error of a node that does not know the target of a migration (any more)."""
+    return NoAnswerError(f"node {node} has no target for this migration")
+
+
+def target_failed(why: str) -> GuestError:
+    """Return the error of a target that ends."""
+    return GuestError(f"the target failed: {why}")
+
+
+def stream_pair() -> tuple[socket.socket, socket.socket]:
+    """Return the two ends of a stream, non-blocking."""
+    pair = socket.socketpair()
+    for each in pair:
+        each.setblocking(False)  # noqa: FBT003
+    return pair

@@ -127,7 +127,7 @@ def receives(site):
 async def test_a_guest_runs_here_once_the_source_says_so(site_of):
     async with site_of() as site:
         running = receives(site)
-        site.arrival.arrange(["10.0.0.7"])
+        site.arrival.arrange(["10.0.0.7"], "a")
         target = await site.send()
         await asyncio.sleep(10)
         assert site.guest.received, "it waits for the source"
@@ -146,7 +146,7 @@ async def test_the_api_is_written_after_the_guest_runs(site_of):
     """Else the guest stands still meanwhile."""
     async with site_of() as site:
         running = receives(site)
-        site.arrival.arrange([])
+        site.arrival.arrange([], "a")
         await (await site.send()).run_guest(paused=False)
         await running
         assert site.halted_when_reported
@@ -156,7 +156,7 @@ async def test_the_api_is_written_after_the_guest_runs(site_of):
 async def test_a_guest_that_was_paused_stays_paused(site_of):
     async with site_of() as site:
         running = receives(site)
-        site.arrival.arrange([])
+        site.arrival.arrange([], "a")
         await (await site.send()).run_guest(paused=True)
         await running
         assert site.guest.received
@@ -170,7 +170,7 @@ async def test_nothing_is_started_before_the_addresses_are_known(site_of):
         await asyncio.sleep(60)
         assert site.arrival.awaits_addresses
         assert site.directory not in site.hypervisor.guests
-        site.arrival.arrange([])
+        site.arrival.arrange([], "a")
         assert not site.arrival.awaits_addresses
         await site.target()
         assert site.guest.halted
@@ -179,7 +179,7 @@ async def test_nothing_is_started_before_the_addresses_are_known(site_of):
 async def test_a_target_whose_migration_fails_ends(site_of):
     async with site_of() as site:
         running = receives(site)
-        site.arrival.arrange([])
+        site.arrival.arrange([], "a")
         target = await site.target()
         site.arrival.end("it was cancelled")
         await running
@@ -194,7 +194,7 @@ async def test_a_target_whose_migration_fails_ends(site_of):
 async def test_a_target_that_was_told_does_not_end(site_of):
     async with site_of() as site:
         running = receives(site)
-        site.arrival.arrange([])
+        site.arrival.arrange([], "a")
         target = await site.send()
         telling = site.tasks.start(target.run_guest(paused=False), name="tell")
         while not target.is_told:
@@ -209,7 +209,7 @@ async def test_a_target_that_was_told_does_not_end(site_of):
 async def test_a_target_that_cannot_start_says_why(site_of):
     async with site_of() as site:
         site.hypervisor.behaviour = replace(site.hypervisor.behaviour, start_failures=1)
-        site.arrival.arrange([])
+        site.arrival.arrange([], "a")
         await site.arrival.run(VMI, nothing)
         assert "the hollow machine is set to fail" in site.state.facts.message
 
@@ -217,7 +217,7 @@ async def test_a_target_that_cannot_start_says_why(site_of):
 async def test_memory_that_is_not_whole_fails_the_target(site_of):
     async with site_of() as site:
         running = receives(site)
-        site.arrival.arrange([])
+        site.arrival.arrange([], "a")
         target = await site.target()
         (await target.open_memory()).close()
         await running
@@ -228,7 +228,7 @@ async def test_memory_that_is_not_whole_fails_the_target(site_of):
 async def test_an_earlier_managers_target_without_all_of_the_guest_ends(site_of):
     async with site_of(stage=Stage.RECEIVING) as site:
         await site.hypervisor.start(Definition(vmi=VMI, directory=site.directory, receives=True))
-        await site.arrival.resume(site.guest)
+        await site.arrival.resume(site.guest, nothing)
         assert "the agent of the target node was restarted" in site.state.facts.message
 
 
@@ -245,7 +245,7 @@ async def received(site):
 async def test_an_earlier_managers_target_with_all_of_the_guest_waits_for_the_source(site_of):
     async with site_of(stage=Stage.RECEIVING) as site:
         guest = await received(site)
-        resuming = site.tasks.start(site.arrival.resume(guest), name="resume")
+        resuming = site.tasks.start(site.arrival.resume(guest, nothing), name="resume")
         target = await site.target()
         await asyncio.sleep(10)
         assert guest.received
@@ -257,7 +257,7 @@ async def test_an_earlier_managers_target_with_all_of_the_guest_waits_for_the_so
 async def test_an_earlier_manager_that_was_told_to_run_the_guest_does_so(site_of):
     async with site_of(stage=Stage.ARRIVING) as site:
         guest = await received(site)
-        await site.arrival.resume(guest)
+        await site.arrival.resume(guest, nothing)
         assert not guest.received
         assert site.arrived == [guest]
         assert records.read(site.directory).stage is Stage.STARTED
@@ -278,7 +278,7 @@ async def test_a_target_that_is_stopped_while_it_runs_the_guest_tells_its_source
     stop, networks = asyncio.Event(), SlowNetworks()
     async with site_of(networks, stage=Stage.RECEIVING) as site:
         guest = await received(site)
-        resuming = run_until(stop, site.arrival.resume(guest))
+        resuming = run_until(stop, site.arrival.resume(guest, nothing))
         living = site.tasks.start(resuming, name="resume")
         target = await site.target()
         telling = site.tasks.start(target.run_guest(paused=False), name="tell")

@@ -35,11 +35,17 @@ def test_a_source_gives_its_guest_up_only_when_both_sides_are_complete(stage, ta
         (Target.COMPLETE, SourceStep.HAND_OVER),
         (Target.RUNNING, SourceStep.END),
         (Target.ABSENT, SourceStep.STAY),
+        (Target.GONE, SourceStep.LOSE),
     ],
 )
 def test_a_source_that_has_sent_resumes_only_if_its_target_is_gone(target, step):
     for sent, fails in product(FLAGS, FLAGS):
         assert source_step(Stage.SENT, target, sent=sent, fails=fails) is step
+
+
+def test_a_source_resumes_without_its_target_only_if_that_cannot_have_run_the_guest():
+    step = source_step(Stage.SENT, Target.GONE, sent=True, fails=False, told=False)
+    assert step is SourceStep.STAY
 
 
 @pytest.mark.parametrize("stage", Stage)

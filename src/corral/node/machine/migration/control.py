@@ -1,0 +1,49 @@
+"""The messages between the agents of a migration's two sides, on different hosts.  JSON.
+
+The source sends commands.  The target sends a report at first and whenever it changes, and closes
+the channel after its last one.
+"""
+
+import msgspec
+
+from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.targets import LocalTarget
+
+
+class Report(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A target, as it reports itself.
+
+    disks: volumes whose disks the source copies.
+    reported: whether the API shows the guest there.
+    failure: why it has ended, without having run the guest.
+    """
+
+    state: Target
+    disks: tuple[str, ...] = ()
+    reported: bool = False
+    failure: str = ""
+
+    @property
+    def is_last(self) -> bool:
+        return self.reported or bool(self.failure)
+
+
+class Command(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A source's command: to run the guest, ``paused`` if its user has paused it, or to end."""
+
+    run: bool = False
+    paused: bool = False
+    cancel: str = ""
+
+
+def report_of(target: LocalTarget) -> Report:
+    """Return the present report of a target."""
+    return Report(target.observed, tuple(target.disks), target.is_reported, target.failure)
+
+
+async def obey(target: LocalTarget, command: Command) -> None:
+    """Pass a command on to a target, which knows what is too late."""
+    if command.run and not target.failure:
+        target.tell(paused=command.paused)
+    elif command.cancel:
+        await target.cancel(command.cancel)

@@ -1,0 +1,211 @@
+"""Targets of migrations on other hosts: a channel for commands and reports, one for each stream.
+
+A channel that breaks leaves the target UNKNOWN, until it is reached again (``handover``).
+"""
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from corral.aio import Background, Signal
+from corral.api.encoding import decode_as
+from corral.api.errors import ApiError, NotFound
+from corral.client.stream import StreamLost
+from corral.failures import describe
+from corral.node.hypervisor import GuestError, NoAnswerError
+from corral.node.machine.migration.channel import Channel, Links, relay
+from corral.node.machine.migration.control import Command, Report
+from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.source_files import FileCopies
+from corral.node.machine.migration.targets import (
+    MigrationTarget,
+    no_target,
+    stream_pair,
+    target_failed,
+)
+
+CONTROL, MEMORY, DISK = "control", "memory", "disk"
+"""The streams of a migration, as a query names them."""
+
+_Opened = asyncio.Future[None]
+
+
+class RemoteTargets:
+    """The targets on other hosts, each with one channel that is reused while it lasts.
+
+    Channels and relays live in ``tasks``.
+    """
+
+    def __init__(self, links: Links, files: FileCopies, tasks: Background) -> None:
+        self._links = links
+        self._files = files
+        self._tasks = tasks
+        self._targets: dict[str, RemoteTarget] = {}
+
+    async def reach(self, uid: str, node: str) -> MigrationTarget:
+        """Return the target of a migration on a node.  Raises NoAnswerError."""
+        found = self._targets.get(uid)
+        if found is not None and found.is_connected:
+            return found
+        target = self._targets[uid] = RemoteTarget(self._links, self._tasks, uid, node)
+        try:
+            await target.connect(on_end=lambda: self._forget(uid, target))
+        except BaseException:
+            self._forget(uid, target)
+            raise
+        return target
+
+    def _forget(self, uid: str, target: "RemoteTarget") -> None:
+        if self._targets.get(uid) is target:
+            del self._targets[uid]
+
+    async def copy_files(self, uid: str, vmi: str, node: str, folder: Path) -> None:
+        """Copy the files of a source.  Raises GuestError and OSError."""
+        await self._files.copy(node, {"migration": uid, "vmi": vmi}, folder)
+
+
+class RemoteTarget:
+    """The target of one migration on another host."""
+
+    def __init__(self, links: Links, tasks: Background, uid: str, node: str) -> None:
+        self._links = links
+        self._tasks = tasks
+        self._uid = uid
+        self._node = node
+        self._channel: Channel | None = None
+        self._report = Report(Target.UNKNOWN)
+        self._changed = Signal()
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether its reports arrive."""
+        return self._channel is not None
+
+    @property
+    def disks(self) -> Sequence[str]:
+        return self._report.disks
+
+    async def connect(self, *, on_end: Callable[[], None] = lambda: None) -> None:
+        """Open the channel, and wait for the first report.  Raises NoAnswerError."""
+        opened: _Opened = asyncio.get_running_loop().create_future()
+        self._tasks.start(self._follow(opened, on_end), name=f"migration {self._uid}")
+        try:
+            await opened
+        except NotFound:
+            raise no_target(self._node) from None
+        except (ApiError, StreamLost, msgspec.DecodeError) as error:
+            raise NoAnswerError(describe(error)) from error
+
+    async def _follow(self, opened: _Opened, on_end: Callable[[], None]) -> None:
+        """Receive reports until the channel ends."""
+        lost: Exception = NoAnswerError(f"node {self._node} has closed the connection")
+        try:
+            async with self._links.open(self._node, self._query(CONTROL)) as channel:
+                async for message in channel:
+                    self._report = decode_as(message, Report)
+                    self._channel = None if self._report.is_last else channel
+                    _resolve(opened)
+                    self._notify()
+        except (ApiError, StreamLost, msgspec.DecodeError) as error:
+            lost = error
+        finally:
+            self._channel = None
+            on_end()
+            _resolve(opened, lost)
+            self._notify()
+
+    async def open_memory(self) -> socket.socket:
+        return await self._open(self._query(MEMORY), "its memory")
+
+    async def open_disk(self, volume: str) -> socket.socket:
+        return await self._open(self._query(DISK, volume=volume), f"its disk {volume}")
+
+    async def _open(self, query: Mapping[str, str], what: str) -> socket.socket:
+        """Return a socket whose other end is relayed to the target.  Raises GuestError."""
+        ours, theirs = stream_pair()
+        opened: _Opened = asyncio.get_running_loop().create_future()
+        self._tasks.start(self._relay(query, theirs, opened), name=f"migration {self._uid}: {what}")
+        try:
+            await opened
+        except (ApiError, StreamLost) as error:
+            ours.close()
+            raise GuestError(f"{what} cannot be sent: {describe(error)}") from error
+        except BaseException:
+            ours.close()
+            raise
+        return ours
+
+    async def _relay(self, query: Mapping[str, str], line: socket.socket, opened: _Opened) -> None:
+        with line:
+            try:
+                async with self._links.open(self._node, query) as channel:
+                    _resolve(opened)
+                    await relay(channel, line)
+            except (ApiError, StreamLost) as error:
+                _resolve(opened, error)
+
+    async def state(self) -> Target:
+        if self._report.failure:
+            return Target.ABSENT
+        return self._report.state if self.is_connected or self._report.reported else Target.UNKNOWN
+
+    async def complete(self) -> None:
+        await self._until(lambda: self._report.state in {Target.COMPLETE, Target.RUNNING})
+
+    async def run_guest(self, *, paused: bool) -> None:
+        await self._send(Command(run=True, paused=paused))
+        await self._until(lambda: self._report.state is Target.RUNNING)
+
+    async def reported(self) -> None:
+        await self._until(lambda: self._report.reported)
+
+    async def cancel(self, why: str) -> None:
+        """Have it end; one that is not reached sees in the API that the migration has failed."""
+        if self.is_connected:
+            try:
+                await self._send(Command(cancel=why))
+            except NoAnswerError:
+                return
+
+    async def _send(self, command: Command) -> None:
+        """Send a command.  Raises GuestError."""
+        self._fail_if_over()
+        assert self._channel is not None
+        try:
+            await self._channel.send(msgspec.json.encode(command))
+        except StreamLost as error:
+            raise self._lost() from error
+
+    async def _until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._fail_if_over()
+            await self._changed.wait()
+
+    def _fail_if_over(self) -> None:
+        if self._report.failure:
+            raise target_failed(self._report.failure)
+        if not self.is_connected:
+            raise self._lost()
+
+    def _lost(self) -> NoAnswerError:
+        return NoAnswerError(f"the connection to node {self._node} is lost")
+
+    def _notify(self) -> None:
+        changed, self._changed = self._changed, Signal()
+        changed.set()
+
+    def _query(self, stream: str, **further: str) -> Mapping[str, str]:
+        return {"migration": self._uid, "stream": stream, **further}
+
+
+def _resolve(opened: _Opened, error: Exception | None = None) -> None:
+    """Set how opening has ended, if it has not yet; nobody may wait for it any more."""
+    if opened.done():
+        return
+    if error is None:
+        opened.set_result(None)
+    else:
+        opened.set_exception(error)

@@ -1,0 +1,153 @@
+"""The files of a source that its disks are based on, and that it never writes to.
+
+Container disks' layers, and disks with files for the guest.  A target has the same to the byte: the
+image of a tag may have been replaced since the source's start, and a Secret may have changed.
+"""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from corral.aio import finished
+from corral.api.encoding import decode_as
+from corral.api.errors import ApiError
+from corral.failures import describe
+from corral.node.hypervisor import GuestError
+from corral.node.images.image import Image
+from corral.node.images.peer import gathered
+from corral.node.machine.migration.channel import Links
+from corral.node.volumes.source import FOLDER
+
+_NAMES: Final = re.compile(r"[a-z0-9.-]+(\.image\.(qcow2|raw)|\.iso)")
+_MAX_LIST_BYTES: Final = 1 << 20
+_MAX_ERROR_BYTES: Final = 1 << 12
+_PART: Final = ".part"
+
+
+class SourceFile(msgspec.Struct, frozen=True):
+    """A file of a source; digest: of an image in its store, by which a target may have it."""
+
+    name: str
+    size: int
+    digest: str = ""
+
+
+class SourceFiles(msgspec.Struct, frozen=True):
+    """The files of a source, as its host lists them."""
+
+    files: list[SourceFile]
+
+
+def files_of(directory: Path) -> Iterator[Path]:
+    """Iterate over these files in the directory of a machine."""
+    for each in sorted((directory / FOLDER).glob("*")):
+        if _NAMES.fullmatch(each.name):
+            yield each
+
+
+def listed(directory: Path, images: Callable[[], Sequence[Image]]) -> SourceFiles:
+    """List the files of a machine, with the digests of images of this host; blocks.
+
+    Raises OSError.
+    """
+    digests = {_identity(each.path): each.digest for each in images() if each.path.exists()}
+    return SourceFiles(
+        [
+            SourceFile(each.name, each.stat().st_size, digests.get(_identity(each), ""))
+            for each in files_of(directory)
+        ]
+    )
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_dev, status.st_ino
+
+
+def link(source: Path, folder: Path) -> None:
+    """Link the files of a source on this host; blocks.  Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for each in files_of(source):
+        (folder / each.name).unlink(missing_ok=True)
+        (folder / each.name).hardlink_to(each)
+
+
+class FileCopies:
+    """Copies the files of sources on other hosts; ``images`` returns the images of this one."""
+
+    def __init__(self, links: Links, images: Callable[[], Sequence[Image]]) -> None:
+        self._links = links
+        self._images = images
+
+    async def copy(self, node: str, query: Mapping[str, str], folder: Path) -> None:
+        """Copy what this host does not have.  Raises GuestError and OSError."""
+        await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True, mode=0o700)
+        try:
+            files = await self._list(node, query)
+            images = await asyncio.to_thread(self._images) if files else ()
+            present = {each.digest: each.path for each in images}
+            for each in files:
+                if not await asyncio.to_thread(_reuse, each, folder, present):
+                    await self._fetch(node, query, each, folder)
+        except (ApiError, msgspec.DecodeError) as error:
+            raise GuestError(f"node {node} does not send its files: {describe(error)}") from error
+
+    async def _list(self, node: str, query: Mapping[str, str]) -> list[SourceFile]:
+        body = bytearray()
+        async with self._links.download(node, query) as (status, content):
+            await _require(node, status, content)
+            async for chunk in content:
+                body += chunk
+                if len(body) > _MAX_LIST_BYTES:
+                    raise GuestError(f"node {node} lists too many files")
+        files = decode_as(bytes(body), SourceFiles).files
+        for each in files:
+            if not _NAMES.fullmatch(each.name):
+                raise GuestError(f"node {node} sends a file of another kind: {each.name[:80]!r}")
+        return files
+
+    async def _fetch(
+        self, node: str, query: Mapping[str, str], file: SourceFile, folder: Path
+    ) -> None:
+        part, received = folder / f"{file.name}{_PART}", 0
+        async with self._links.download(node, {**query, "file": file.name}) as (status, content):
+            await _require(node, status, content)
+            with part.open("wb") as output:
+                async for chunk in gathered(content):
+                    received += len(chunk)
+                    if received > file.size:
+                        break
+                    await finished(asyncio.to_thread(output.write, chunk))
+        if received != file.size:
+            raise GuestError(f"node {node} does not send {file.name} whole")
+        part.replace(folder / file.name)
+
+
+def _reuse(file: SourceFile, folder: Path, images: Mapping[str, Path]) -> bool:
+    """Use a file that an earlier attempt has copied, or an image of this host."""
+    path = folder / file.name
+    if path.exists():
+        return True
+    image = images.get(file.digest) if file.digest else None
+    if image is None:
+        return False
+    try:
+        os.link(image, path)
+    except OSError:  # just removed, or on another file system
+        return False
+    return True
+
+
+async def _require(node: str, status: int, content: AsyncIterator[bytes]) -> None:
+    """Raise GuestError for a refusal."""
+    if status == 200:
+        return
+    body = bytearray()
+    async for chunk in content:
+        body += chunk[: _MAX_ERROR_BYTES - len(body)]
+    raise GuestError(f"node {node} does not send its files: {body.decode(errors='replace')}")

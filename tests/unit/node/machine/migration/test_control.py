@@ -1,0 +1,41 @@
+"""The messages between the two sides of a migration."""
+
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from corral.node.machine.migration.control import Command, Report, obey, report_of
+from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.targets import LocalTarget
+
+
+@pytest.fixture
+def target():
+    return LocalTarget(SimpleNamespace(received=False), ["root"])
+
+
+def test_a_report_says_how_far_the_target_is(target):
+    assert report_of(target) == Report(Target.RECEIVING, ("root",))
+    target.is_complete = True
+    assert report_of(target).state is Target.COMPLETE
+    target.is_told = target.is_running = True
+    assert report_of(target).state is Target.RUNNING
+    assert not report_of(target).is_last
+    target.is_reported = True
+    assert report_of(target).is_last
+    whole = msgspec.json.decode(msgspec.json.encode(report_of(target)), type=Report)
+    assert whole == report_of(target)
+
+
+async def test_a_target_that_has_ended_is_not_told(target):
+    target.fail("QEMU has ended")
+    await obey(target, Command(run=True))
+    assert not target.is_told
+    assert report_of(target) == Report(Target.ABSENT, ("root",), failure="QEMU has ended")
+
+
+async def test_a_target_that_was_told_is_not_cancelled(target):
+    await obey(target, Command(run=True, paused=True))
+    await obey(target, Command(cancel="too late"))
+    assert (target.is_told, target.paused, target.failure) == (True, True, "")

@@ -1,0 +1,152 @@
+"""Targets on other hosts, by their channels and the server of the other host."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+from tests.sim.host_network import HostNetwork
+
+from corral.aio import Background
+from corral.api.kinds.vmi.migration_status import MigrationState
+from corral.api.object import Key
+from corral.node.hypervisor import GuestError, NoAnswerError
+from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.targets import LocalTarget, stream_pair
+
+VMI = Key("default", "vm")
+
+
+class Api:
+    """The VMI that the other host reads."""
+
+    def __init__(self):
+        self.state = MigrationState(migration_uid="m", source_node="one", target_node="two")
+
+    async def get(self, _view, _name, _namespace):
+        status = SimpleNamespace(migration_state=self.state)
+        return SimpleNamespace(metadata=SimpleNamespace(uid="u"), status=status)
+
+
+class Guest:
+    received = False
+
+    async def open_disks(self):
+        ours, self.disks = stream_pair()
+        return ours
+
+
+@pytest.fixture
+async def site():
+    """Two hosts; the second one has the target of the migration m."""
+    network, api = HostNetwork(), Api()
+    one, two = (network.targets(name, api) for name in ("one", "two"))
+    local = LocalTarget(Guest(), ["root"], VMI, "u")
+    two.add("m", local)
+    async with Background() as tasks:
+        network.begin("one", tasks)
+        yield SimpleNamespace(network=network, api=api, one=one, two=two, local=local)
+        network.cut()
+
+
+async def soon(condition):
+    async with asyncio.timeout(5):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+async def test_a_source_follows_its_target(site):
+    target = await site.one.reach("m", "two")
+    assert list(target.disks) == ["root"]
+    assert await target.state() is Target.RECEIVING
+    waiting = asyncio.ensure_future(target.complete())
+    site.local.is_complete = True
+    site.local.notify()
+    await waiting
+    running = asyncio.ensure_future(target.run_guest(paused=True))
+    await soon(lambda: site.local.is_told)
+    assert site.local.paused
+    assert not running.done()
+    site.local.is_running = True
+    site.local.notify()
+    await running
+    assert await target.state() is Target.RUNNING
+    reported = asyncio.ensure_future(target.reported())
+    site.local.is_reported = True
+    site.local.notify()
+    await reported
+
+
+async def test_a_target_is_reached_over_one_channel(site):
+    target = await site.one.reach("m", "two")
+    assert await site.one.reach("m", "two") is target
+    site.network.cut()
+    await soon(lambda: not target.is_connected)
+    site.network.heal()
+    again = await site.one.reach("m", "two")
+    assert again is not target
+    assert await again.state() is Target.RECEIVING
+
+
+async def test_a_cut_leaves_the_target_unknown(site):
+    target = await site.one.reach("m", "two")
+    waiting = asyncio.ensure_future(target.complete())
+    await asyncio.sleep(0)
+    site.network.cut()
+    with pytest.raises(NoAnswerError, match="the connection to node two is lost"):
+        await waiting
+    assert await target.state() is Target.UNKNOWN
+    with pytest.raises(NoAnswerError):
+        await target.run_guest(paused=False)
+    await target.cancel("it is not reached")
+    with pytest.raises(NoAnswerError, match="cannot be reached"):
+        await site.one.reach("m", "two")
+
+
+async def test_a_target_that_ends_says_why(site):
+    target = await site.one.reach("m", "two")
+    waiting = asyncio.ensure_future(target.complete())
+    await asyncio.sleep(0)
+    site.local.fail("QEMU has ended")
+    with pytest.raises(GuestError, match="the target failed: QEMU has ended"):
+        await waiting
+    assert await target.state() is Target.ABSENT
+
+
+async def test_a_cancelled_target_ends(site):
+    target = await site.one.reach("m", "two")
+    await target.cancel("the user said so")
+    await soon(lambda: site.local.failure == "the user said so")
+    assert site.local.changed.is_set()
+
+
+async def test_memory_and_disks_are_streams(site):
+    target = await site.one.reach("m", "two")
+    loop = asyncio.get_running_loop()
+    memory = await target.open_memory()
+    await loop.sock_sendall(memory, b"pages")
+    assert await loop.sock_recv(site.local.memory, 5) == b"pages"
+    with pytest.raises(GuestError, match="its memory is received already"):
+        await target.open_memory()
+    disk = await target.open_disk("root")
+    await loop.sock_sendall(site.local.guest.disks, b"NBD")
+    assert await loop.sock_recv(disk, 3) == b"NBD"
+    with pytest.raises(GuestError, match="the target has no disk other"):
+        await target.open_disk("other")
+    for each in (memory, site.local.memory, disk, site.local.guest.disks):
+        each.close()
+
+
+async def test_a_migration_without_a_target_has_no_answer(site):
+    with pytest.raises(NoAnswerError, match="node two has no target for this migration"):
+        await site.one.reach("another", "two")
+
+
+async def test_a_cut_stream_ends(site):
+    target = await site.one.reach("m", "two")
+    memory = await target.open_memory()
+    site.network.cut()
+    loop = asyncio.get_running_loop()
+    assert await loop.sock_recv(memory, 1) == b""
+    assert await loop.sock_recv(site.local.memory, 1) == b""
+    memory.close()
+    site.local.memory.close()

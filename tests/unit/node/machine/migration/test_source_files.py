@@ -1,0 +1,115 @@
+"""Files of sources: what is copied from another host, and what this one has already."""
+
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from corral.node.hypervisor import GuestError
+from corral.node.machine.migration.source_files import (
+    FileCopies,
+    SourceFile,
+    SourceFiles,
+    files_of,
+    listed,
+)
+
+
+class Source:
+    """The host of a source, with files by name."""
+
+    def __init__(self, **files):
+        self.files = {name.replace("_", "."): content for name, content in files.items()}
+        self.sizes = {}
+        self.digests = {}
+        self.sent = []
+        self.status = 200
+
+    def listed(self):
+        return SourceFiles(
+            [
+                SourceFile(name, self.sizes.get(name, len(content)), self.digests.get(name, ""))
+                for name, content in self.files.items()
+            ]
+        )
+
+    @asynccontextmanager
+    async def download(self, _node, query):
+        content = msgspec.json.encode(self.listed())
+        if "file" in query:
+            self.sent.append(query["file"])
+            content = self.files[query["file"]]
+
+        async def parts():
+            for start in range(0, len(content), 1000):
+                yield content[start : start + 1000]
+
+        yield self.status, parts()
+
+
+QUERY = {"migration": "m", "vmi": "u"}
+
+
+async def copy(source, folder, images=()):
+    await FileCopies(source, lambda: images).copy("one", QUERY, folder)
+
+
+async def test_files_are_copied_to_the_byte(tmp_path):
+    source = Source(root_image_raw=bytes(range(256)) * 100, seed_iso=b"seed")
+    await copy(source, tmp_path / "volumes")
+    copied = {each.name: each.read_bytes() for each in (tmp_path / "volumes").iterdir()}
+    assert copied == source.files
+    await copy(source, tmp_path / "volumes")
+    assert len(source.sent) == 2, "what is there is not sent again"
+
+
+async def test_an_image_of_this_host_is_not_copied(tmp_path):
+    source = Source(root_image_raw=b"layer")
+    source.digests["root.image.raw"] = "sha256:1"
+    image = tmp_path / "image"
+    image.write_bytes(b"layer")
+    await copy(source, tmp_path / "volumes", [SimpleNamespace(digest="sha256:1", path=image)])
+    assert (tmp_path / "volumes/root.image.raw").samefile(image)
+    assert source.sent == []
+
+
+@pytest.mark.parametrize("size", [3, 9])
+async def test_a_file_of_another_size_is_an_error(tmp_path, size):
+    source = Source(seed_iso=b"seeds")
+    source.sizes["seed.iso"] = size
+    with pytest.raises(GuestError, match=r"seed\.iso whole"):
+        await copy(source, tmp_path)
+    assert not (tmp_path / "seed.iso").exists()
+
+
+@pytest.mark.parametrize("name", ["../machine.json", "root.qcow2", "/etc/x.iso", "a/b.iso"])
+async def test_a_name_of_another_kind_is_an_error(tmp_path, name):
+    source = Source()
+    source.files[name] = b"x"
+    with pytest.raises(GuestError, match="node one sends a file of another kind"):
+        await copy(source, tmp_path / "volumes")
+    assert source.sent == []
+
+
+async def test_a_refusal_is_the_error(tmp_path):
+    source = Source(seed_iso=b"x")
+    source.status = 403
+    with pytest.raises(GuestError, match="node one does not send its files: "):
+        await copy(source, tmp_path)
+
+
+def test_files_are_listed_with_the_digests_of_images(tmp_path):
+    volumes, image = tmp_path / "volumes", tmp_path / "image"
+    volumes.mkdir()
+    image.write_text("layer")
+    (volumes / "root.image.raw").hardlink_to(image)
+    (volumes / "seed.iso").write_text("seed")
+    (volumes / "root.qcow2").write_text("overlay")
+    removed = SimpleNamespace(digest="sha256:2", path=tmp_path / "removed")
+    found = listed(tmp_path, lambda: [removed, SimpleNamespace(digest="sha256:1", path=image)])
+    assert found.files == [
+        SourceFile("root.image.raw", 5, "sha256:1"),
+        SourceFile("seed.iso", 4),
+    ]
+    assert [each.name for each in files_of(tmp_path)] == ["root.image.raw", "seed.iso"]
