@@ -3,9 +3,10 @@
 from ipaddress import ip_network
 
 import pytest
-from lightkube.models.core_v1 import Node
+from lightkube.models.core_v1 import Node, Pod
 from tests.sim.cluster import Faults, cluster
 
+from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.object import Key
 from corral.cluster import node_ipam
 
@@ -59,6 +60,33 @@ async def test_ranges_survive_a_restart_and_are_released_with_their_node():
 
         await c.until(new_has)
         assert await given(c) == {"node1": before["node1"], "node7": before["node0"]}
+
+
+async def test_a_range_waits_until_no_machine_elsewhere_has_an_address_of_it():
+    async with cluster(nodes=2, stand_ins=[RANGES]) as c:
+
+        async def have(*names):
+            return set(names) <= (await given(c)).keys()
+
+        await c.until(lambda: have("node0", "node1"))
+        before = await given(c)
+        metadata = {"name": "moved", "namespace": "default", "labels": {MIGRATION_UID: "m"}}
+        spec = {"nodeName": "node1", "containers": [{"name": "compute", "image": "i"}]}
+        await c.client.create(Pod, {"metadata": metadata, "spec": spec})
+        address = str(ip_network(before["node0"][0])[7])
+        status = {"status": {"phase": "Running", "podIPs": [{"ip": address}]}}
+        await c.client.patch(Pod, Key("default", "moved"), status, subresource="status")
+        c.kill_agent("node0")
+        await c.client.delete(Node, Key("", "node0"))
+        c.start_node("node7")
+        await c.until(lambda: have("node7"))
+        ipv4, ipv6 = (await given(c))["node7"]
+        assert ipv4 not in {*before["node0"], *before["node1"]}
+        assert ipv6 == before["node0"][1], "nobody has an address of this one"
+        await c.client.delete(Pod, Key("default", "moved"))
+        c.start_node("node8")
+        await c.until(lambda: have("node8"))
+        assert (await given(c))["node8"][0] == before["node0"][0]
 
 
 async def test_another_pod_range_changes_the_ranges_of_nodes():

@@ -1,14 +1,17 @@
 """Node IPAM controller: allocates a pod CIDR to each node.
 
 A CIDR is stored in the node's ``spec.podCIDRs`` only, and stays until the node is deleted or the
-cluster CIDR changes. CIDRs of nodes do not overlap.
+cluster CIDR changes. CIDRs of nodes do not overlap.  The CIDR of a deleted node is not allocated
+again while machines have addresses of it that have migrated to other nodes.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 
-from lightkube.models.core_v1 import Node
+from lightkube.models.core_v1 import Node, Pod
 
+from corral.api.kinds.core.pod_addresses import pod_addresses
+from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.object import Key
 from corral.client.client import Client
 from corral.reconcile.context import ControllerContext
@@ -36,8 +39,9 @@ def controller(nodes: int, *pod_cidrs: Network) -> Callable[[ControllerContext],
     def factory(context: ControllerContext) -> Controller[Key]:
         loop = NodeRanges(context, nodes, pod_cidrs)
         # One worker: two would allocate the same range.
+        sources = (loop.nodes, loop.moved)
         return Controller(
-            "node-ranges", loop.reconcile, queue=loop.queue, sources=(loop.nodes,), workers=1
+            "node-ranges", loop.reconcile, queue=loop.queue, sources=sources, workers=1
         )
 
     return factory
@@ -51,6 +55,8 @@ class NodeRanges:
     ) -> None:
         self.queue = WorkQueue[Key]()
         self.nodes = context.informers.of(Node)
+        self.moved = context.informers.of(Pod, labels=MIGRATION_UID)
+        """Pods that VMIs have migrated to, with addresses of other nodes' ranges."""
         self._client = context.client
         self._recorder = context.recorder(COMPONENT)
         self._count = count
@@ -58,6 +64,7 @@ class NodeRanges:
         self._allocated: dict[str, list[Network]] = {}
         """Allocated ranges by node, which the cache may not show yet."""
         self.nodes.handle(self._changed)
+        self.moved.handle(self._pod_changed)
 
     async def reconcile(self, key: Key) -> None:
         """Allocate ranges to a node without any."""
@@ -68,8 +75,11 @@ class NodeRanges:
         if allocated is None:
             used = [each for other in self.nodes.items() for each in ranges(other)]
             used += [each for own in self._allocated.values() for each in own]
+            kept = [ip_network(each) for pod in self.moved.items() for each in pod_addresses(pod)]
             found = [
-                free_range(cluster_cidr, prefix_for(cluster_cidr, self._count, used), used)
+                free_range(
+                    cluster_cidr, prefix_for(cluster_cidr, self._count, used), [*used, *kept]
+                )
                 for cluster_cidr in self._pod_cidrs
             ]
             allocated = [each for each in found if each is not None]
@@ -89,9 +99,17 @@ class NodeRanges:
             return
         assert old is not None
         self._allocated.pop(key_of(old).name, None)
-        for other in self.nodes.items():  # one of them may have waited for this range
-            if not ranges(other):
-                self.queue.add(key_of(other))
+        self._retry()
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and not pod_addresses(new):
+            self._retry()
+
+    def _retry(self) -> None:
+        """Enqueue the nodes without a range: one of them may have waited for a free one."""
+        for node in self.nodes.items():
+            if not ranges(node):
+                self.queue.add(key_of(node))
 
 
 async def release_outside(client: Client, pod_cidrs: Sequence[Network]) -> None:

@@ -142,6 +142,12 @@ class Networking:
             self.machines = self.connections = self._desired
 
     @property
+    def moves_addresses(self) -> bool:
+        """Whether machines may take their addresses along to other hosts, and from there."""
+        follows = self._settings.network_backend in {VXLAN, HOST_GW} and os.geteuid() == 0
+        return isinstance(self.pods, HollowNetworks) or (self.machines is not None and follows)
+
+    @property
     def uses_cni(self) -> bool:
         return _is_enabled(self._settings) and self._settings.network_backend == CNI
 
@@ -215,6 +221,7 @@ class Networking:
         return ServiceRanges(
             networks=served,
             pods=(*settings.pod_cidrs, *LINK_RANGES),
+            routed_pods=() if self.uses_cni else settings.pod_cidrs,
             name_servers=frozenset(filter(None, map(parse_address, read_host_resolver().servers))),
             kept_ports=settings.kept_ports,
         )
@@ -301,12 +308,13 @@ class Networking:
             ("policies", policies),
             ("proxy", proxy),
         ]
-        if os.geteuid() == 0:
-            overlay = Overlay(
+        if os.geteuid() == 0 and isinstance(self.pods, PodNetworks):
+            overlay = self.pods.other_hosts = Overlay(
                 context,
                 self._backend(self.machines, node_addresses[0]),
                 address=node_addresses[0],
                 pod_cidrs=self.machines.pod_cidrs,
+                lock=self.pods.routing,
                 on_change=notify_agents,
             )
             parts.append(("overlay", overlay))

@@ -1,112 +1,24 @@
 """The ways between the machine namespaces of two hosts, made and removed as Nodes come and go."""
 
 import os
-import socket
 import subprocess
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
-from tests.hosts import Host, site
+from tests.e2e.network.ends import RANGES, host_gw, make, none, vxlan
+from tests.hosts import site
 
 from corral.node.network import host_gateway, netlink
-from corral.node.network.host_gateway import TABLE, HostGateway, link_name
+from corral.node.network.host_gateway import TABLE, link_name
 from corral.node.network.namespace_nft_rules import OVERLAY_LINK
-from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import NetworkError
-from corral.node.network.overlay import Backend
-from corral.node.network.peers import Peer, tunnel_address
-from corral.node.network.vxlan import HEADER_BYTES, Vxlan
+from corral.node.network.peers import Peer
+from corral.node.network.vxlan import HEADER_BYTES
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
-CLUSTER = ip_network("10.244.0.0/16")
-RANGES = [ip_network("10.244.0.0/24"), ip_network("10.244.1.0/24")]
-
-
-PORT = 5000
-HEADERS = 28
-"""Bytes of IPv4 and UDP in a packet."""
-IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2  # linux/in.h
-
-
-def _datagrams():
-    return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-
-
-@dataclass
-class End:
-    """A host with its machine namespace and backend; ``peer`` is how others see it."""
-
-    host: Host
-    inside: Namespace
-    machines: Namespace
-    backend: Backend
-    peer: Peer
-
-    async def lead_to(self, *others):
-        peers = {each.peer.address: each.peer for each in others}
-        await self.backend.apply(self.peer.ranges, peers, [])
-
-    def sends(self, other, mtu=1500, *, attempts=30):
-        """Return whether datagrams that fill a packet reach another machine namespace.
-
-        One at a time may be lost, while neighbours are resolved.
-        """
-        target = str(tunnel_address(other.peer.ranges[0]))
-        with (
-            other.machines.run(_datagrams) as receiver,
-            self.machines.run(_datagrams) as sender,
-        ):
-            receiver.bind((target, PORT))
-            receiver.settimeout(1)
-            sender.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
-            for _ in range(attempts):
-                sender.sendto(bytes(mtu - HEADERS), (target, PORT))
-                with suppress(TimeoutError):
-                    return len(receiver.recv(2000)) == mtu - HEADERS
-        return False
-
-    def routes(self):
-        def read():
-            with netlink.opened() as link:
-                return dict(link.routes(4, table=TABLE))
-
-        return self.inside.run(read)
-
-    def forwards(self):
-        return self.inside.run(netlink.get_sysctl, "ipv4/conf/eth0/forwarding")
-
-
-def make(host, number, backend, *, address=None):
-    """Return a host whose backend a function makes, given the host, its namespace and address."""
-    inside = Namespace(os.open(f"/run/netns/{host.namespace}", os.O_RDONLY))
-    machines = Namespace.create()
-
-    def prepare():
-        with netlink.opened() as link:
-            link.change("lo")
-        netlink.set_sysctl("ipv4/ip_forward", 1)
-
-    machines.run(prepare)
-    own = ip_address(address or host.address)
-    made = inside.run(backend, host, machines, own)
-    return End(host, inside, machines, made, Peer(own, (RANGES[number],)))
-
-
-def host_gw(host, machines, address, *, routes_peers=True):
-    return HostGateway(
-        host.directory, machines, address=address, pod_cidrs=[CLUSTER], routes_peers=routes_peers
-    )
-
-
-def none(host, machines, address):
-    return host_gw(host, machines, address, routes_peers=False)
-
-
-def vxlan(host, machines, address):
-    return Vxlan(host.directory, machines, address=address, vni=7, pod_cidrs=[CLUSTER])
+IPV4 = [each[0] for each in RANGES]
 
 
 def left():
@@ -131,14 +43,14 @@ async def test_packets_of_full_size_go_both_ways(two):
     assert other.sends(one)
     await one.lead_to(other)
     assert one.sends(other), "the second time changes nothing"
-    assert one.routes() == {RANGES[0]: link_name(one.host.directory), RANGES[1]: "eth0"}
+    assert one.routes() == {IPV4[0]: link_name(one.host.directory), IPV4[1]: "eth0"}
 
 
 async def test_routes_go_with_their_peer(two):
     one, other = two
     await one.lead_to(other)
     await one.lead_to()
-    assert one.routes().keys() == {RANGES[0]}
+    assert one.routes().keys() == {IPV4[0]}
 
 
 async def test_a_peer_behind_a_router_is_refused_by_address_and_the_others_are_led_to(two):
@@ -146,9 +58,9 @@ async def test_a_peer_behind_a_router_is_refused_by_address_and_the_others_are_l
     far = Peer(ip_address("203.0.113.9"), (ip_network("10.244.250.0/24"),))
     peers = {each.address: each for each in (far, other.peer)}
     with pytest.raises(NetworkError, match=r"203\.0\.113\.9 is not on the link eth0") as failure:
-        await one.backend.apply([RANGES[0]], peers, [])
+        await one.backend.apply(one.peer, peers)
     assert "--network-backend vxlan" in failure.value.hint
-    assert one.routes() == {RANGES[0]: link_name(one.host.directory), RANGES[1]: "eth0"}
+    assert one.routes() == {IPV4[0]: link_name(one.host.directory), IPV4[1]: "eth0"}
 
 
 async def test_an_address_of_no_interface_is_refused(two):
@@ -215,7 +127,7 @@ async def test_vxlan_leaves_room_for_its_headers(two):
 async def test_vxlan_forgets_hosts_that_have_left(two):
     one, other = (make(each.host, number, vxlan) for number, each in enumerate(two))
     await one.lead_to(other)
-    await one.backend.apply(one.peer.ranges, {}, [other.peer])
+    await one.backend.apply(one.peer, {}, [other.peer])
 
     def routes():
         with netlink.opened() as link:
@@ -254,4 +166,4 @@ async def test_two_corrals_of_a_host_need_ranges_of_their_own(two, tmp_path):
     assert one.routes() == before
     one.inside.run(host_gateway.remove, one.host.directory)
     await second.lead_to(other)
-    assert one.routes() == {RANGES[0]: link_name(elsewhere.directory), RANGES[1]: "eth0"}
+    assert one.routes() == {IPV4[0]: link_name(elsewhere.directory), IPV4[1]: "eth0"}

@@ -17,6 +17,7 @@ from lightkube.models.core_v1 import Node, Pod
 from corral.aio import Background
 from corral.api.kinds.core.machine_nodes import LIVE_MIGRATION, LIVE_MIGRATION_LABEL
 from corral.api.kinds.core.node_taints import ready_status
+from corral.api.kinds.core.pod_addresses import pod_addresses
 from corral.api.kinds.storage.common import SHARED_LABEL, STORAGE_LABEL
 from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -46,7 +47,6 @@ from corral.node.status.node_status import (
     measure,
     no_pressure,
 )
-from corral.node.status.pod_status import has_ended
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import key_of
@@ -216,9 +216,7 @@ class Agent:
         """Reserve the address of a machine that has left this node, while its pod runs."""
         if (pod := new or old) is None or (pod.spec and pod.spec.nodeName) == self.name:
             return
-        status = new.status if new is not None and not has_ended(new) else None
-        ips = (status.podIPs or ()) if status is not None else ()
-        addresses = [each.ip for each in ips if each.ip]
+        addresses = [str(each) for each in pod_addresses(new)]
         self._machines.networking.observe(f"pod {key_of(pod)}", addresses)
 
     def _on_node(self, old: Node | None, new: Node | None) -> None:

@@ -70,6 +70,9 @@ class Networks(Protocol):
     async def take_over(self, owner: str) -> None:
         """Lead the addresses to a network that was held.  Raises NetworkError."""
 
+    def let_go(self, owner: str, addresses: Iterable[str], node: str) -> None:
+        """Lead the addresses of a machine that has migrated to its new node."""
+
     def detach(self, owner: str) -> None:
         """Release the network of a machine."""
 
@@ -86,6 +89,8 @@ class Networking:
         self._assigned = asyncio.Event()
         self._ranges: Sequence[str] = ()
         self._allocated: dict[str, Sequence[str]] = {}
+        self._let_go: dict[tuple[str, ...], str] = {}
+        """Owners of reservations for machines that have left, until a pod shows the addresses."""
 
     def assign(self, ranges: Sequence[str]) -> None:
         """Set the node's ranges; existing allocations stay.
@@ -121,6 +126,8 @@ class Networking:
         """
         if addresses:
             self.restore(pod, addresses)
+            if (owner := self._let_go.pop(tuple(addresses), None)) is not None:
+                self.observe(owner, ())
         elif pod in self._allocated:
             self._allocated.pop(pod)
             self._allocator.release(pod)
@@ -208,6 +215,17 @@ class Networking:
             await self._networks.take_over(owner)
         except NetworkError as error:
             log.warning("the addresses of a machine do not lead to it", error=error.full_message)
+
+    async def let_go(self, owner: str, addresses: Sequence[str], node: str) -> None:
+        """Lead the addresses of a machine that has migrated to its new node, from this host.
+
+        Other hosts follow what the API shows.  The addresses stay reserved until then.
+        """
+        if self._networks is None or not addresses:
+            return
+        reservation = self._let_go[tuple(addresses)] = f"{owner} on {node}"
+        self.restore(reservation, addresses)
+        self._networks.let_go(owner, addresses, node)
 
     def release(self, owner: str) -> None:
         """Release the addresses and the network of a machine that has ended."""

@@ -16,7 +16,8 @@ may have its own address.
 import hashlib
 import os
 from collections.abc import Collection, Mapping, Sequence
-from ipaddress import IPv4Address, ip_interface
+from dataclasses import replace
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,7 @@ from corral.node.network.netlink import (
     set_sysctl,
 )
 from corral.node.network.peers import Peer, mac_of, tunnel_address
+from corral.node.network.pod_routes import arrived, local_addresses, sync_addresses, sync_routes
 
 TABLE: Final = 244
 """The routing table of pods on the host, shared by its corrals; ranges keep them apart."""
@@ -83,7 +85,11 @@ class HostGateway:
         self._routes_peers = routes_peers
 
     async def apply(
-        self, own: Sequence[Network], peers: Mapping[Address, Peer], gone: Collection[Peer]
+        self,
+        own: Peer,
+        peers: Mapping[Address, Peer],
+        gone: Collection[Peer] = (),
+        left: Collection[Network] = (),
     ) -> None:
         """Sync the link and the routes with the peers.  Raises NetworkError."""
         del gone  # routes are compared with those that are there
@@ -92,11 +98,19 @@ class HostGateway:
                 f"host-gw leads IPv4, and this host's address is {self._address}",
                 "Choose --network-backend vxlan in corral up.",
             )
-        own = [each for each in own if each.version == 4]
+        own, known = own.of({4}), [each.of({4}) for each in peers.values()]
+        if not self._routes_peers:
+            known = [replace(each, moved=()) for each in known]
         await self._host.call(self._require_own_ranges)
         await self._host.call(self._ensure_pair)
-        await self._machines.call(self._apply_inside, own, peers)
-        await self._host.call(self._apply_on_host, own, peers)
+        local = await self._machines.call(_local_addresses, left)
+        here = arrived(own, local)
+        known = [replace(each, moved=tuple({*each.moved} - local)) for each in known]
+        # The host first: it must not lead back what the machine namespace leads to it.
+        failure = await self._host.call(self._apply_on_host, own, known, here)
+        await self._machines.call(self._apply_inside, own, known, here, left)
+        if failure is not None:  # one host elsewhere must not cost the others their routes
+            raise failure
 
     def _require_own_ranges(self) -> None:
         """On the host: raise NetworkError if another corral leads to the same pods.
@@ -138,19 +152,29 @@ class HostGateway:
     def _outer_mac(self) -> str:
         return mac_of(self._address, "host")
 
-    def _apply_inside(self, own: Sequence[Network], peers: Mapping[Address, Peer]) -> None:
+    def _apply_inside(
+        self,
+        own: Peer,
+        peers: Sequence[Peer],
+        here: Collection[Network],
+        left: Collection[Network],
+    ) -> None:
         """In the machine namespace: lead the ranges of peers to the host."""
         with netlink.opened() as link:
             link.change(OVERLAY_LINK, alias=_INNER_ALIAS)
-            sync_addresses(link, OVERLAY_LINK, own)
+            sync_addresses(link, own.ranges)
             link.add_neighbour(OVERLAY_LINK, _NEXT_HOP, self._outer_mac)
-            ranges = [each for peer in peers.values() for each in _ranges(peer)]
-            delete_stale(link, {4}, ranges)
-            for each in ranges:
-                link.add_route(each, link=OVERLAY_LINK, via=_NEXT_HOP, on_link=True)
+            led = [each for peer in peers for each in (*peer.ranges, *peer.moved)]
+            routes: dict[Network, Address] = dict.fromkeys(led, _NEXT_HOP)
+            sync_routes(link, routes, guards=here, left=left, versions={4})
 
-    def _apply_on_host(self, own: Sequence[Network], peers: Mapping[Address, Peer]) -> None:
-        """On the host: lead packets of pods to this host's machines and to the peers."""
+    def _apply_on_host(
+        self, own: Peer, peers: Sequence[Peer], here: Collection[Network]
+    ) -> NetworkError | None:
+        """On the host: lead packets of pods to this host's machines and to the peers.
+
+        Return the failure for peers that no route can lead to.
+        """
         with netlink.opened() as link:
             lower = link_with(link, self._address)
             link.change(
@@ -161,21 +185,26 @@ class HostGateway:
             for each in self._pod_cidrs:
                 link.add_rule(each, table=TABLE, priority=RULE_PRIORITY)
             routes: dict[Network, tuple[str, Address]] = {}
-            for each in own:
+            for each in own.ranges:
                 via = tunnel_address(each)
                 link.add_neighbour(self._name, via, mac_of(self._address))
                 routes[each] = (self._name, via)
             near, far = self._by_distance(link, lower, peers)
-            routes |= {each: (lower.name, peer.address) for peer in near for each in _ranges(peer)}
+            routes |= {each: (lower.name, peer.address) for peer in near for each in peer.ranges}
+            # After the ranges: an address that has moved is its machine's, whoever claims it.
+            routes |= {each: (lower.name, peer.address) for peer in near for each in peer.moved}
+            if (inner := own.gateway(4)) is not None:
+                routes |= dict.fromkeys(here, (self._name, inner))
             self._replace_routes(link, routes)
-        if far:  # said last: one host elsewhere must not cost the others their routes
-            raise NetworkError(
-                f"{', '.join(far)} is not on the link {lower.name}, so host-gw cannot lead there",
-                "Choose --network-backend vxlan in corral up, or none with routes of your own.",
-            )
+        if not far:
+            return None
+        return NetworkError(
+            f"{', '.join(far)} is not on the link {lower.name}, so host-gw cannot lead there",
+            "Choose --network-backend vxlan in corral up, or none with routes of your own.",
+        )
 
     def _by_distance(
-        self, link: Netlink, lower: Link, peers: Mapping[Address, Peer]
+        self, link: Netlink, lower: Link, peers: Sequence[Peer]
     ) -> tuple[Sequence[Peer], Sequence[str]]:
         """Return the peers to route to, and the addresses of those behind a router.
 
@@ -184,12 +213,8 @@ class HostGateway:
         if not self._routes_peers:
             return (), ()
         networks = [each.network for each in link.addresses(lower.name)]
-        near = [
-            peer
-            for address, peer in peers.items()
-            if any(address in network for network in networks)
-        ]
-        return near, sorted(str(each) for each in peers.keys() - {peer.address for peer in near})
+        near = [each for each in peers if any(each.address in network for network in networks)]
+        return near, sorted(str(each.address) for each in peers if each not in near)
 
     def _replace_routes(self, link: Netlink, routes: Mapping[Network, tuple[str, Address]]) -> None:
         """Have these routes in the table, each by a link and a next hop, and no others of pods."""
@@ -262,29 +287,13 @@ def link_with(link: Netlink, address: Address) -> Link:
     )
 
 
-def sync_addresses(link: Netlink, name: str, own: Sequence[Network]) -> None:
-    """Give a link its address of each range of this host, and no other."""
-    addresses = {ip_interface((tunnel_address(each), each.max_prefixlen)) for each in own}
-    for present in link.addresses(name) - addresses:
-        link.delete_address(name, present)
-    for address in addresses:
-        link.add_address(name, address)
-
-
-def delete_stale(link: Netlink, versions: Collection[int], kept: Collection[Network]) -> None:
-    """In the machine namespace: delete routes to ranges that are no peer's any more."""
-    for version in versions:
-        for each, device in link.routes(version):
-            if device == OVERLAY_LINK and each not in kept:
-                link.delete_route(each, link=OVERLAY_LINK)
-
-
 def _within(inner: Network, outer: Network) -> bool:
     return inner.overlaps(outer) and inner.prefixlen >= outer.prefixlen
 
 
-def _ranges(peer: Peer) -> list[Network]:
-    return [each for each in peer.ranges if each.version == 4]
+def _local_addresses(left: Collection[Network]) -> set[Network]:
+    with netlink.opened() as link:
+        return local_addresses(link, {4}, left)
 
 
 def _inner_alias() -> str:

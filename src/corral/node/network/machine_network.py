@@ -61,6 +61,13 @@ _SYSCTLS: Final = {
     ),
 }
 
+LIBERAL: Final = "netfilter/nf_conntrack_tcp_be_liberal"
+"""Accepts TCP packets outside of the window that was seen here.
+
+A machine that comes back to this host has gone on with its connections elsewhere.  A namespace that
+is not root's may not have this sysctl; nor are there other hosts then.
+"""
+
 
 def families() -> tuple[int, ...]:
     """Return the IP versions of machines: 4, and 6 if the host has it."""
@@ -324,6 +331,8 @@ class MachineNetwork(Connections):
         if not self._rules or self._rules != _observed_rules():
             table = rules(self.gateways, self._allowed, pod_cidrs=self.pod_cidrs)
             nft.apply(table + antispoof.machine_rules())
+            if (netlink.SYSCTL / LIBERAL).exists():
+                netlink.set_sysctl(LIBERAL, 1)
             # Only the first time: this is the reference, and a repaired table may be damaged again
             # before it is read.
             self._rules = self._rules or _observed_rules()

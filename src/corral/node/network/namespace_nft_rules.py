@@ -83,6 +83,9 @@ def rules(
         f" oifname != {{ {_own_link_names()} }} snat {_family(gateway)} to {gateway}"
         for gateway in gateways
     )
+    # A packet of another host to a machine that has moved on: its replies do not pass here, so its
+    # connection cannot be tracked.
+    moved = f'    iifname "{OVERLAY_LINK}" oifname "{OVERLAY_LINK}" accept'
     # The gateway has the same address on every host, and a link to a host is no other host's:
     # replies find the way back only to the address of this host's VXLAN device.
     overlay_nat = "\n".join(
@@ -119,6 +122,7 @@ table {TABLE} {{
 {spoofed}
 {foreign}
     oifname "{OVERLAY_LINK}" tcp flags syn tcp option maxseg size set rt mtu
+{moved}
     ct state established,related accept
     ct state invalid drop
     iifname "{INGRESS_LINK}" ct status dnat accept

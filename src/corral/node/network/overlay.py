@@ -3,17 +3,24 @@
 The backends are named as flannel's: ``vxlan``, ``host-gw``, and ``none``.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from ipaddress import ip_network
 from typing import Final, Protocol
 
-from lightkube.models.core_v1 import Node
+from lightkube.models.core_v1 import Node, Pod
 
+from corral.api.kinds.core.pod_addresses import pod_addresses
+from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.object import Key
 from corral.node.health import Health
+from corral.node.network.moved_addresses import MovedAddresses, by_host, node_name
 from corral.node.network.netlink import Address, Network, NetworkError
 from corral.node.network.peers import Peer, internal_address, peers, pod_ranges
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.objects import key_of
 from corral.reconcile.workqueue import WorkQueue
 
 RETRY_SECONDS: Final = 30.0
@@ -23,18 +30,24 @@ class Backend(Protocol):
     """Leads packets from the machine namespace to other hosts."""
 
     async def apply(
-        self, own: Sequence[Network], peers: Mapping[Address, Peer], gone: Collection[Peer]
+        self,
+        own: Peer,
+        peers: Mapping[Address, Peer],
+        gone: Collection[Peer] = (),
+        left: Collection[Network] = (),
     ) -> None:
-        """Sync links and routes with this host's ranges and the peers.
+        """Sync links and routes with this host and the peers.
 
-        gone: peers of an earlier call.  Raises NetworkError.
+        gone: peers of an earlier call; left: addresses whose machines have just left this host.
+        Raises NetworkError.
         """
 
 
 class Overlay:
     """The peers of this host, whose address is ``address``, as a backend leads to them.
 
-    ``on_change`` is called when ``problems`` or ``has_peers`` changes.
+    ``lock`` is held while routes of the machine namespace change.  ``on_change`` is called when
+    ``problems`` or ``has_peers`` changes.
     """
 
     def __init__(
@@ -44,21 +57,30 @@ class Overlay:
         *,
         address: Address,
         pod_cidrs: Sequence[Network],
+        lock: asyncio.Lock,
         on_change: Callable[[], None],
     ) -> None:
         self._queue = WorkQueue[Key]()
         self._nodes = context.informers.of(Node)
+        self._pods = context.informers.of(Pod, labels=MIGRATION_UID)
+        self._moved = MovedAddresses()
         self._backend = backend
         self._address = address
-        self._versions = {each.version for each in pod_cidrs}
+        self._pod_cidrs = pod_cidrs
+        self._lock = lock
         self._health = Health("the network between hosts", on_change)
         self._applied: dict[Address, Peer] = {}
         self._on_change = on_change
         self.has_peers = False
         """Whether there are other hosts."""
-        self._nodes.handle(self._changed)
+        self._nodes.handle(self._node_changed)
+        self._pods.handle(self._pod_changed)
         self.run = Controller(
-            "overlay", self._reconcile, queue=self._queue, sources=(self._nodes,), workers=1
+            "overlay",
+            self._reconcile,
+            queue=self._queue,
+            sources=(self._nodes, self._pods),
+            workers=1,
         ).run
 
     def problems(self) -> Sequence[str]:
@@ -70,7 +92,34 @@ class Overlay:
         self._applied = {}
         self._queue.add(_EVERYTHING)
 
-    def _changed(self, old: Node | None, new: Node | None) -> None:
+    def lead(self, addresses: Iterable[Address], node: str) -> None:
+        """Lead the addresses of a machine that has just left this host to another node.
+
+        The API shows that later.
+        """
+        self._moved.lead(addresses, node)
+        self._queue.add(_EVERYTHING)
+
+    def forget(self, addresses: Iterable[Address]) -> None:
+        """Undo ``lead``: the API has shown it by now, or another machine here has an address."""
+        if self._moved.forget(addresses):
+            self._queue.add(_EVERYTHING)
+
+    def arrived(self, addresses: Iterable[Address]) -> None:
+        """Lead packets of other hosts to a machine that has come from there."""
+        self._moved.forget(addresses)
+        self._queue.add(_EVERYTHING)
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        before, after = (
+            (pod_addresses(each), node_name(each)) if each is not None else ([], "")
+            for each in (old, new)
+        )
+        self._moved.observe(new)
+        if before != after:
+            self._queue.add(_EVERYTHING)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
         # Heartbeats change a Node every two minutes, and never what matters here.
         before, after = (
             (internal_address(each), pod_ranges(each)) if each is not None else None
@@ -80,20 +129,13 @@ class Overlay:
             self._queue.add(_EVERYTHING)
 
     async def _reconcile(self, _key: Key) -> Result | None:
-        nodes = list(self._nodes.items())
-        desired = peers(nodes, self._address)
-        own = [
-            each
-            for node in nodes
-            if internal_address(node) == self._address
-            for each in pod_ranges(node)
-            if each.version in self._versions
-        ]
+        own, desired, left = self._hosts()
         if not desired and not self._applied:
             return None  # a host that is alone needs none
         gone = [each for each in self._applied.values() if each.address not in desired]
         try:
-            await self._backend.apply(own, desired, gone)
+            async with self._lock:
+                await self._backend.apply(own, desired, gone, left)
         except NetworkError as error:
             self._health.report(error.full_message)
             return Result(requeue_after=RETRY_SECONDS)
@@ -103,6 +145,25 @@ class Overlay:
             self.has_peers = bool(desired)
             self._on_change()
         return None
+
+    def _hosts(self) -> tuple[Peer, dict[Address, Peer], set[Network]]:
+        """Return this host and the others, with the addresses that have moved to each.
+
+        The last part are those that have just left this host.
+        """
+        nodes = list(self._nodes.items())
+        moved = by_host(self._moved.nodes(self._pods.items()), nodes, self._pod_cidrs)
+        own_nodes = {key_of(each).name for each in nodes if internal_address(each) == self._address}
+        left = {ip_network(each) for each, node in self._moved.led.items() if node not in own_nodes}
+        ranges = [
+            each for node in nodes if key_of(node).name in own_nodes for each in pod_ranges(node)
+        ]
+        own = Peer(self._address, tuple(ranges), moved.get(self._address, ()))
+        others = {
+            address: replace(peer, moved=moved.get(address, ()))
+            for address, peer in peers(nodes, self._address).items()
+        }
+        return own, others, left
 
 
 _EVERYTHING: Final = Key("", "")

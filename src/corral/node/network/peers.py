@@ -1,9 +1,9 @@
 """The other hosts of a cluster, and their pod ranges, as the Nodes have them.  No I/O."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_network
 
 from lightkube.models.core_v1 import Node
@@ -14,15 +14,32 @@ from corral.node.network.netlink import Address, Network
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """Another host: its address, and the pod ranges of its nodes."""
+    """A host: its address, and the pod ranges of its nodes.
+
+    moved: addresses of other ranges that its machines have brought along.
+    """
 
     address: Address
     ranges: tuple[Network, ...]
+    moved: tuple[Network, ...] = ()
 
     @property
     def mac(self) -> str:
         """The hardware address of the peer's device, which follows from its address."""
         return mac_of(self.address)
+
+    def of(self, versions: Container[int]) -> "Peer":
+        """Return the host with its ranges and addresses of these IP versions."""
+        ranges, moved = (
+            tuple(each for each in part if each.version in versions)
+            for part in (self.ranges, self.moved)
+        )
+        return replace(self, ranges=ranges, moved=moved)
+
+    def gateway(self, version: int) -> Address | None:
+        """Return the address of its device of an IP version; None if it has no such range."""
+        found = (tunnel_address(each) for each in self.ranges if each.version == version)
+        return next(found, None)
 
 
 def mac_of(address: Address, end: str = "") -> str:

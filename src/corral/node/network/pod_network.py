@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
-from typing import TypeVar, TypeVarTuple
+from typing import Protocol, TypeVar, TypeVarTuple
 
 import structlog
 
@@ -50,6 +50,19 @@ Ts = TypeVarTuple("Ts")
 log = structlog.get_logger()
 
 
+class OtherHosts(Protocol):
+    """The ways to other hosts, which follow an address when its machine moves."""
+
+    def lead(self, addresses: Iterable[Address], node: str) -> None:
+        """Lead the addresses of a machine that has just left to another node."""
+
+    def forget(self, addresses: Iterable[Address]) -> None:
+        """Undo ``lead``."""
+
+    def arrived(self, addresses: Iterable[Address]) -> None:
+        """Lead packets of other hosts to a machine that has come from there."""
+
+
 class LinkedPodNetwork(PodNetwork):
     """The network of a pod whose interface is a link to the machine namespace."""
 
@@ -66,6 +79,9 @@ class PodNetworks:
         self._settings = settings
         self._pods: dict[str, LinkedPodNetwork] = {}
         self._semaphore = asyncio.Semaphore(_CONCURRENCY)
+        self.routing = asyncio.Lock()
+        """Held while routes to an address change from one link to another."""
+        self.other_hosts: OtherHosts | None = None
 
     def families(self, vmi: VirtualMachineInstance) -> Sequence[int]:
         """Return the IP versions that the pod of a VMI needs addresses of."""
@@ -98,6 +114,8 @@ class PodNetworks:
         """
         if owner not in self._pods:
             layout = self._plan(owner, vmi, addresses, held=held)
+            if self.other_hosts is not None and not held:
+                self.other_hosts.forget(layout.addresses)
             self._pods[owner] = await self._in_thread(_create, self._machine, layout)
         self._pods[owner].start_responder()
         return self._pods[owner]
@@ -136,12 +154,24 @@ class PodNetworks:
         for other in self._pods.values():
             if other is not network and other.layout.addresses == before.addresses:
                 other.layout = other.layout.held()
-        await self._machine.call(_configure_machine_end, network.layout)
+        async with self.routing:
+            await self._machine.call(_configure_machine_end, network.layout)
+        if self.other_hosts is not None:
+            self.other_hosts.arrived(network.layout.addresses)
+
+    def let_go(self, owner: str, addresses: Iterable[str], node: str) -> None:
+        """Lead the addresses of a machine that has migrated to its new node."""
+        if (network := self._pods.get(owner)) is not None:
+            network.layout = network.layout.held()
+        if self.other_hosts is not None:
+            self.other_hosts.lead(_parsed(addresses), node)
 
     def detach(self, owner: str) -> None:
         """Close the network of a machine."""
         if (network := self._pods.pop(owner, None)) is not None:
             network.close()
+            if self.other_hosts is not None:
+                self.other_hosts.forget(network.layout.addresses)
 
     def close(self) -> None:
         """Close all networks; those in which QEMU runs stay."""

@@ -11,11 +11,17 @@ from pathlib import Path
 from typing import Final
 
 from corral.node.network import host_gateway, netlink
-from corral.node.network.host_gateway import delete_stale, link_with, sync_addresses
+from corral.node.network.host_gateway import link_with
 from corral.node.network.namespace_nft_rules import OVERLAY_LINK
 from corral.node.network.namespaces import Namespace
-from corral.node.network.netlink import Address, Netlink, Network
+from corral.node.network.netlink import Address, Network
 from corral.node.network.peers import Peer, mac_of, tunnel_address
+from corral.node.network.pod_routes import (
+    arrived,
+    local_addresses,
+    sync_addresses,
+    sync_routes,
+)
 
 PORT: Final = 8472
 """The UDP port of outer packets (flannel's on Linux)."""
@@ -46,11 +52,16 @@ class Vxlan:
         self._versions = {each.version for each in pod_cidrs}
 
     async def apply(
-        self, own: Sequence[Network], peers: Mapping[Address, Peer], gone: Collection[Peer]
+        self,
+        own: Peer,
+        peers: Mapping[Address, Peer],
+        gone: Collection[Peer] = (),
+        left: Collection[Network] = (),
     ) -> None:
         """Sync the device, its addresses, routes and neighbours.  Raises NetworkError."""
+        known = [each.of(self._versions) for each in peers.values()]
         await self._host.call(self._ensure_device)
-        await self._machines.call(self._apply, own, peers, gone)
+        await self._machines.call(self._apply, own.of(self._versions), known, gone, left)
 
     def _ensure_device(self) -> None:
         """On the host: create the device inside the machine namespace, unless it is there."""
@@ -70,26 +81,37 @@ class Vxlan:
             )
 
     def _apply(
-        self, own: Sequence[Network], peers: Mapping[Address, Peer], gone: Collection[Peer]
+        self,
+        own: Peer,
+        peers: Sequence[Peer],
+        gone: Collection[Peer],
+        left: Collection[Network],
     ) -> None:
         """In the machine namespace: sync addresses, routes and neighbours; delete stale ones."""
         with netlink.opened() as link:
             link.change(OVERLAY_LINK)
-            sync_addresses(link, OVERLAY_LINK, own)
-            kept = {each for peer in peers.values() for each in peer.ranges}
-            delete_stale(link, self._versions, kept)
-            for peer in peers.values():
-                self._add_peer(link, peer)
-            for each in gone:
-                link.delete_forwarding(OVERLAY_LINK, each.mac, each.address)
+            sync_addresses(link, own.ranges)
+            for peer in peers:
+                link.add_forwarding(OVERLAY_LINK, peer.mac, peer.address)
+                for each in peer.ranges:
+                    link.add_neighbour(OVERLAY_LINK, tunnel_address(each), peer.mac)
+            local = local_addresses(link, self._versions, left)
+            routes = _routes(peers, local)
+            guards = arrived(own, local)
+            sync_routes(link, routes, guards=guards, left=left, versions=self._versions)
+            for peer in gone:
+                link.delete_forwarding(OVERLAY_LINK, peer.mac, peer.address)
 
-    def _add_peer(self, link: Netlink, peer: Peer) -> None:
-        link.add_forwarding(OVERLAY_LINK, peer.mac, peer.address)
-        for each in peer.ranges:
-            if each.version in self._versions:
-                via = tunnel_address(each)
-                link.add_neighbour(OVERLAY_LINK, via, peer.mac)
-                link.add_route(each, link=OVERLAY_LINK, via=via, on_link=True)
+
+def _routes(peers: Sequence[Peer], local: Collection[Network]) -> dict[Network, Address]:
+    """Return the next hop to each range, and to each address that has moved and is not local."""
+    routes = {each: tunnel_address(each) for peer in peers for each in peer.ranges}
+    for peer in peers:
+        for each in peer.moved:
+            via = peer.gateway(each.version)
+            if via is not None and each not in local:
+                routes[each] = via
+    return routes
 
 
 def _is_present() -> bool:

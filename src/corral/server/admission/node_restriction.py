@@ -4,19 +4,21 @@ The Node authorizer decides which objects a node may write, this plugin which ch
 credentials are stolen must not affect other nodes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from corral.api.addresses import Address, Network, parse_address, parse_network
 from corral.api.errors import Forbidden
 from corral.api.kind import at
 from corral.api.kinds.core import node_lease
 from corral.api.kinds.core.kinds import LEASE, NODE
+from corral.api.kinds.core.pod import POD
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.storage.common import SELECTED_NODE, STORAGE_LABEL
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.object import Document, Key
-from corral.server.authz.node_authorizer import HOSTNAME, node_of
+from corral.server.authz.node_authorizer import CREATED_BY, HOSTNAME, node_of
 from corral.server.authz.node_claims import is_volume_at
 from corral.server.request.call import Call, Guard, forbidden, storage
 from corral.store import Store
@@ -27,15 +29,20 @@ _KEPT_SPEC: Final = ("podCIDR", "podCIDRs", "taints", "unschedulable", "provider
 
 
 class NodeRestriction:
-    """The admission plugin of objects that nodes write."""
+    """The admission plugin of objects that nodes write.
 
-    def __init__(self, store: Store) -> None:
+    ``routed_pods`` are the pod ranges in which hosts lead packets to the addresses that pods show.
+    """
+
+    def __init__(self, store: Store, routed_pods: Sequence[Network] = ()) -> None:
         self._store = store
+        self._routed_pods = routed_pods
 
     def guards(self) -> dict[str, Guard]:
         """Return the guards, by the resource name of the stored kind."""
         return {
             storage(NODE): self._node,
+            storage(POD): self._pod,
             storage(LEASE): self._lease,
             storage(VIRTUAL_MACHINE_INSTANCE): self._vmi,
             storage(PERSISTENT_VOLUME): self._volume,
@@ -94,9 +101,10 @@ class NodeRestriction:
                 yield f"change spec.{name}"
 
     def _taken_ranges(self, document: Document) -> Iterator[str]:
-        ranges = set(at(document, "spec", "podCIDRs") or [at(document, "spec", "podCIDR")])
+        ranges = _ranges(document)
         for record in self._store.objects(storage(NODE)):
-            if ranges & set(at(record.document(), "spec", "podCIDRs") or ()):
+            taken = _ranges(record.document())
+            if any(_overlap(each, other) for each in ranges for other in taken):
                 yield f"take the pod range of node {record.key.name}"
 
     def _owner(self, address: str, name: str) -> str:
@@ -105,6 +113,40 @@ class NodeRestriction:
             if record.key.name != name and address in _addresses(record.document()):
                 return f"node {record.key.name}"
         return ""
+
+    def _pod(self, call: Call, document: Document, old: Document | None) -> None:
+        """Reject labels, which say what a pod is, and the addresses of other nodes' pods."""
+        node = node_of(call.user)
+        if not node or old is None or call.user is call.request.user:
+            return
+        labels, before = (at(each, "metadata", "labels") or {} for each in (document, old))
+        if labels != before:
+            raise _denied(
+                call, document, f'node "{node}" is not allowed to change the labels of a pod'
+            )
+        for address in _pod_addresses(document) - _pod_addresses(old):
+            if not self._may_show(address, old, node):
+                raise _denied(
+                    call,
+                    document,
+                    f'node "{node}" is not allowed to give a pod the address {address}: no range '
+                    "of the node has it, nor another pod of the VMI",
+                )
+
+    def _may_show(self, address: Address, pod: Document, node: str) -> bool:
+        """Return whether a pod may have an address: of its node's ranges, or migrated with it."""
+        if not any(address in each for each in self._routed_pods):
+            return True
+        own = self._store.latest(storage(NODE), Key("", node))
+        if own is not None and any(address in each for each in _ranges(own.document())):
+            return True
+        vmi, namespace = at(pod, "metadata", "labels", CREATED_BY), pod["metadata"]["namespace"]
+        return bool(vmi) and any(
+            address in _pod_addresses(other)
+            for record in self._store.objects(storage(POD), namespace)
+            for other in (record.document(),)
+            if at(other, "metadata", "labels", CREATED_BY) == vmi
+        )
 
     def _lease(self, call: Call, document: Document, _old: Document | None) -> None:
         node = node_of(call.user)
@@ -182,6 +224,23 @@ def _migrates(vmi: Document, source: str, target: str) -> bool:
 
 def _owners(document: Document) -> object:
     return at(document, "metadata", "ownerReferences") or []
+
+
+def _ranges(node: Document) -> list[Network]:
+    """Return the pod ranges of a Node that can be read."""
+    texts = at(node, "spec", "podCIDRs") or [at(node, "spec", "podCIDR") or ""]
+    return [each for each in map(parse_network, texts) if each is not None]
+
+
+def _overlap(one: Network, other: Network) -> bool:
+    return one.version == other.version and one.overlaps(other)
+
+
+def _pod_addresses(pod: Document) -> set[Address]:
+    """Return the addresses in a pod's status that can be read."""
+    texts = [each.get("ip") for each in at(pod, "status", "podIPs") or ()]
+    parsed = map(parse_address, filter(None, [*texts, at(pod, "status", "podIP")]))
+    return {each for each in parsed if each is not None}
 
 
 def _denied(call: Call, document: Document, why: str) -> Forbidden:

@@ -87,7 +87,7 @@ class Plugins:
                 clones.guards(),
                 ServiceExposure(store, services, authorizer).guards(),
                 signing.guards(),
-                NodeRestriction(store).guards(),
+                NodeRestriction(store, services.routed_pods).guards(),
                 Migrations(store).guards(),
             ),
         )

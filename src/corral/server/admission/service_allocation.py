@@ -59,13 +59,15 @@ class ServiceRanges:
     """The networks of cluster IPs, one per family, and the range of node ports.
 
     The first family is the default.  ``pods`` and ``name_servers`` are addresses that no external
-    IP may have; ``kept_ports`` of the host are never allocated, and need a right to be
-    requested (``external_ips``).  Raises ValueError for two networks of one family, and for none.
+    IP may have; ``routed_pods`` are the pod ranges that hosts lead to each other; ``kept_ports`` of
+    the host are never allocated, and need a right to be requested (``external_ips``).  Raises
+    ValueError for two networks of one family, and for none.
     """
 
     networks: tuple[Network, ...] = (IPv4Network("10.96.0.0/12"),)
     node_ports: range = range(30000, 32768)
     pods: tuple[Network, ...] = ()
+    routed_pods: tuple[Network, ...] = ()
     name_servers: frozenset[Address] = frozenset()
     kept_ports: tuple[range, ...] = ()
 

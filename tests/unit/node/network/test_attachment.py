@@ -100,6 +100,29 @@ async def test_recorded_addresses_stay_with_their_machines():
     assert await networking.addresses("new", vmi("new"), POD) == ("10.244.0.3",)
 
 
+async def test_an_address_that_a_machine_takes_along_is_not_given_to_another():
+    networking = Networking(HollowNetworks())
+    networking.assign(["10.244.0.0/30"])
+    taken = await networking.addresses("left", vmi("left"), POD)
+    await networking.let_go("left", taken, "n2")
+    networking.release("left")
+    with pytest.raises(StartError, match="no address is free"):
+        await networking.addresses("new", vmi("new"), POD)
+    networking.observe("pod target", taken)  # the API shows it at last
+    with pytest.raises(StartError, match="no address is free"):
+        await networking.addresses("new", vmi("new"), POD)
+    networking.observe("pod target", ())
+    assert await networking.addresses("new", vmi("new"), POD) == taken
+
+
+async def test_an_address_of_another_nodes_range_is_kept_and_given_to_nobody():
+    networking = Networking(HollowNetworks())
+    networking.assign(["10.244.0.0/24"])
+    assert networking.keep("arrived", ["10.244.9.9"]) == ("10.244.9.9",)
+    networking.release("arrived")
+    assert await networking.addresses("new", vmi("new"), POD) == ("10.244.0.2",)
+
+
 async def test_a_reregistered_node_has_its_new_ranges():
     networks = Broken()
     networking = Networking(networks)

@@ -1,22 +1,28 @@
 """Tests of what nodes of other hosts may change in the objects that are theirs."""
 
 from contextlib import nullcontext
+from ipaddress import ip_network
 from types import SimpleNamespace
 
 import pytest
 from tests.unit.server.authz.test_node_authorizer import (
+    COMPUTE,
     LABELS,
     LEASES,
     MACHINES,
     NODES,
+    SECRETS,
     cluster,
     node,
 )
+from tests.unit.server.conftest import PODS, Outside
 
 from corral.api.errors import Forbidden
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.request import User
 from corral.server.admission.node_restriction import NodeRestriction
+from corral.server.admission.service_allocation import ServiceRanges
+from corral.server.app import ApiServer
 from corral.server.request.call import storage
 
 __all__ = ["cluster"]
@@ -72,6 +78,73 @@ async def test_a_node_cannot_have_the_address_of_another(cluster):
     assert refused.status == 403
     assert "is not allowed to have the address of node n1: 192.0.2.1" in refused["message"]
     assert (await n2.patch(status.format("n2"), addresses("192.0.2.2"))).status == 200
+
+
+def shows(*ips):
+    return {"status": {"podIP": ips[0], "podIPs": [{"ip": each} for each in ips]}}
+
+
+@pytest.fixture
+async def ranged(cluster):
+    """The two nodes with a pod range each; hosts lead packets to the addresses of pods."""
+    routed = ServiceRanges(routed_pods=(ip_network("10.244.0.0/16"), ip_network("fd00::/56")))
+    server = ApiServer(cluster.server.store, services=routed)
+    ranged = Outside(server, cluster.user)
+    for number in (1, 2):
+        ranges = [f"10.244.{number}.0/24", f"fd00:0:0:{number}::/64"]
+        spec = {"spec": {"podCIDR": ranges[0], "podCIDRs": ranges}}
+        assert (await ranged.patch(f"{NODES}/n{number}", spec)).status == 200
+    return ranged
+
+
+async def test_a_pod_shows_addresses_of_its_node_only(ranged):
+    n1, n2 = node(ranged, "n1"), node(ranged, "n2")
+    own, other = f"{PODS}/pod-on-n1/status", f"{PODS}/pod-on-n2/status"
+    assert (await n1.patch(own, shows("10.244.1.7", "fd00:0:0:1::7"))).status == 200
+    for foreign in ("10.244.1.7", "10.244.9.9", "fd00:0:0:1::7"):
+        refused = await n2.patch(other, shows(foreign))
+        assert refused.status == 403
+        assert f'node "n2" is not allowed to give a pod the address {foreign}' in refused["message"]
+    assert (await n2.patch(other, {"status": {"podIP": "10.244.1.7"}})).status == 403
+    assert (await n2.patch(other, shows("192.0.2.2"))).status == 200, "that of a host"
+
+
+async def test_a_pod_that_a_vmi_migrates_to_shows_the_addresses_of_the_one_it_leaves(ranged):
+    n1, n2 = node(ranged, "n1"), node(ranged, "n2")
+    assert (await n1.patch(f"{PODS}/pod-on-n1/status", shows("10.244.1.7"))).status == 200
+    source = (await ranged("GET", f"{PODS}/pod-on-n1"))["metadata"]["labels"]
+    await ranged.create(PODS, "target", labels=source, spec={**COMPUTE, "nodeName": "n2"})
+    assert (await n2.patch(f"{PODS}/target/status", shows("10.244.1.8"))).status == 403
+    assert (await n2.patch(f"{PODS}/target/status", shows("10.244.1.7"))).status == 200
+    await ranged("DELETE", f"{PODS}/pod-on-n1?gracePeriodSeconds=0")
+    ready = shows("10.244.1.7") | {"status": {**shows("10.244.1.7")["status"], "message": "x"}}
+    assert (await n2.patch(f"{PODS}/target/status", ready)).status == 200, "it keeps it"
+
+
+async def test_the_addresses_of_other_networks_are_not_compared(cluster):
+    assert (
+        await node(cluster, "n1").patch(f"{PODS}/pod-on-n1/status", shows("10.244.9.9"))
+    ).status == 200
+
+
+async def test_a_node_cannot_label_a_pod_as_that_of_another_vmi(cluster):
+    n1 = node(cluster, "n1")
+    uid = (await cluster("GET", f"{MACHINES}/on-n2"))["metadata"]["uid"]
+    stolen = {"metadata": {"labels": {"kubevirt.io/created-by": uid}}}
+    refused = await n1.patch(f"{PODS}/pod-on-n1/status", stolen)
+    assert refused.status == 403
+    assert 'node "n1" is not allowed to change the labels of a pod' in refused["message"]
+    assert (await n1("GET", f"{SECRETS}/on-n2")).status == 403
+
+
+async def test_a_new_node_cannot_have_a_part_of_the_pod_range_of_another(cluster):
+    ranges = {"spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]}}
+    assert (await cluster.patch(f"{NODES}/n1", ranges)).status == 200
+    for part in ("10.244.1.7/32", "10.244.0.0/16"):
+        taken = {"spec": {"podCIDR": part, "podCIDRs": [part]}}
+        refused = await node(cluster, "n3")("POST", NODES, {"metadata": {"name": "n3"}, **taken})
+        assert refused.status == 403
+        assert "take the pod range of node n1" in refused["message"]
 
 
 async def test_a_node_creates_its_own_lease_only(cluster):

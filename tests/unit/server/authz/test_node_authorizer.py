@@ -117,18 +117,18 @@ async def test_a_node_lists_the_vmis_that_migrate_to_it(cluster):
 
 
 @pytest.mark.parametrize(
-    ("method", "path"),
+    ("method", "path", "body"),
     [
-        ("PATCH", f"{NODES}/{{}}"),
-        ("PATCH", f"{NODES}/{{}}/status"),
-        ("PATCH", f"{LEASES}/{{}}"),
-        ("PATCH", f"{MACHINES}/on-{{}}"),
-        ("PATCH", f"{PODS}/pod-on-{{}}/status"),
-        ("DELETE", f"{PODS}/pod-on-{{}}"),
+        ("PATCH", f"{NODES}/{{}}", LABELS),
+        ("PATCH", f"{NODES}/{{}}/status", LABELS),
+        ("PATCH", f"{LEASES}/{{}}", LABELS),
+        ("PATCH", f"{MACHINES}/on-{{}}", LABELS),
+        ("PATCH", f"{PODS}/pod-on-{{}}/status", {"status": {"phase": "Running"}}),
+        ("DELETE", f"{PODS}/pod-on-{{}}", None),
     ],
 )
-async def test_a_node_writes_its_own_objects(cluster, method, path):
-    n1, body = node(cluster, "n1"), LABELS if method == "PATCH" else None
+async def test_a_node_writes_its_own_objects(cluster, method, path, body):
+    n1 = node(cluster, "n1")
     headers = {"content-type": "application/merge-patch+json"} if body else {}
     assert (await n1(method, path.format("n2"), body, headers)).status == 403
     assert (await n1(method, path.format("n1"), body, headers)).status == 200

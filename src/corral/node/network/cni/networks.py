@@ -201,6 +201,9 @@ class CniNetworks:
     async def take_over(self, owner: str) -> None:
         """Do nothing: no network is held."""
 
+    def let_go(self, owner: str, addresses: Iterable[str], node: str) -> None:
+        """Do nothing: machines do not migrate."""
+
     def detach(self, owner: str) -> None:
         """Close the network of a machine that has ended, and release it."""
         self._close(owner)
