@@ -148,11 +148,12 @@ class Pod:
         self.namespace = Namespace.create()
         self._number = number
         self._links = 0
+        self._outside = ""
 
     def plug(self, end):
         """Link the pod to a host; a former link stays, on which nothing is received any more."""
         self._links += 1
-        outside = f"pod{self._number}x{self._links}"
+        outside = self._outside = f"pod{self._number}x{self._links}"
         self.namespace.run(self._retire)
 
         def join():
@@ -171,7 +172,6 @@ class Pod:
 
         end.machines.run(join)
         self.namespace.run(self._furnish)
-        return outside
 
     def _retire(self):
         with netlink.opened() as link:
@@ -202,9 +202,11 @@ class Pod:
         """Return a connection to an address."""
         return self.namespace.run(socket.create_connection, (str(address), PORT), seconds)
 
-    def delete_link(self, end, name):
+    def delete_link(self, end):
+        """Delete its link on a host, as that of a machine that has ended."""
+
         def delete():
             with netlink.opened() as link:
-                link.delete(name)
+                link.delete(self._outside)
 
         end.machines.run(delete)

@@ -6,17 +6,22 @@ The machine is a namespace with a link to one host after the other, as the guest
 import os
 from contextlib import ExitStack
 from ipaddress import ip_network
+from itertools import count
 
 import pytest
 from tests.e2e.network.ends import RANGES, Pod, host_gw, make, vxlan
 from tests.hosts import site
 
 from corral.node.network.namespace_nft_rules import OVERLAY_LINK
+from corral.node.network.peers import Peer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 GUARD = {4: "", 6: "lo"}
 """The link of an unreachable route."""
+NUMBERS = count(10)
+BACKENDS = {"vxlan": (vxlan, (4, 6)), "host-gw": (host_gw, (4,))}
+"""The backends, and the IP versions that they lead."""
 
 
 class Stream:
@@ -39,44 +44,49 @@ class Stream:
 
 
 class Trip:
-    """Three hosts, a pod whose address is of the first one, and a stream from a pod of each."""
+    """Three hosts, a pod with addresses of the first one's ranges, and streams to it from all."""
 
-    def __init__(self, stack, ends, version):
-        self.ends, self.version = ends, version
-        self.pods = []
-        for number, end in enumerate(ends):
-            end.protect()
-            pod = Pod(number, *(each[9] for each in RANGES[number]))
-            pod.plug(end)
-            stack.enter_context(pod.namespace)
-            self.pods.append(pod)
-        self.address = RANGES[0][version == 6][7]
-        self.moving = Pod(9, self.address)
-        stack.enter_context(self.moving.namespace)
-        self.listening = stack.enter_context(self._plugged(ends[0]).listen(self.address))
-        self.listening.settimeout(10)
+    def __init__(self, stack, ends, versions):
+        self.ends, self.versions = ends, versions
         self._stack = stack
+        number = next(NUMBERS)
+        self.addresses = self._of(0, number)
+        self.moving = self._pod(number, self.addresses, ends[0])
+        self.pods = []
+        for which, end in enumerate(ends):
+            own = next(NUMBERS)
+            self.pods.append(self._pod(own, self._of(which, own), end))
+        self._listening = [stack.enter_context(self.moving.listen(each)) for each in self.addresses]
+        for each in self._listening:
+            each.settimeout(10)
         self.streams = []
 
-    def _plugged(self, end):
-        self.moving.plug(end)
-        return self.moving
+    def _of(self, which, number):
+        return [each[number] for each in RANGES[which] if each.version in self.versions]
 
-    async def join(self):
+    def _pod(self, number, addresses, end):
+        pod = Pod(number, *addresses)
+        self._stack.enter_context(pod.namespace)
+        pod.plug(end)
+        return pod
+
+    async def begin(self):
         for each in self.ends:
             await each.lead_to(*self.others(each))
-        self.streams = [self.connect(pod) for pod in self.pods]
+        for each in self.pods:
+            self.connect(each)
         self.go_on()
 
     def others(self, end):
         return [each for each in self.ends if each is not end]
 
     def connect(self, pod):
-        client = self._stack.enter_context(pod.connect(self.address))
-        server = self._stack.enter_context(self.listening.accept()[0])
-        for each in (client, server):
-            each.settimeout(10)
-        return Stream(client, server)
+        for address, listening in zip(self.addresses, self._listening, strict=True):
+            client = self._stack.enter_context(pod.connect(address))
+            server = self._stack.enter_context(listening.accept()[0])
+            for each in (client, server):
+                each.settimeout(10)
+            self.streams.append(Stream(client, server))
 
     def go_on(self):
         for each in self.streams:
@@ -86,36 +96,43 @@ class Trip:
         """Hand the pod over; the third host hears nothing of it yet."""
         self.moving.plug(target)
         await target.lead_to(*self.others(target))
-        seen = target.with_moved(self.address) if self.is_foreign(target) else target.peer
         rest = [each for each in self.others(source) if each is not target]
-        await source.lead_to(seen, *rest, left={ip_network(self.address)})
-
-    def is_foreign(self, end):
-        return not any(self.address in each for each in end.peer.ranges)
+        left = {ip_network(each) for each in self.addresses}
+        await source.lead_to(self.shown(target), *rest, left=left)
 
     async def show(self, end):
         """Let all hosts see in the API where the pod is."""
-        own = end.peer
-        seen = end.with_moved(self.address) if self.is_foreign(end) else own
-        for each in self.others(end):
-            await each.lead_to(seen, *(one for one in self.others(each) if one is not end))
-        end.peer = seen
-        await end.lead_to(*self.others(end))
+        own, end.peer = end.peer, self.shown(end)
+        for each in self.ends:
+            await each.lead_to(*self.others(each))
         end.peer = own
 
+    def shown(self, end):
+        """Return a host as the API shows it once the pod is there."""
+        return end.peer if end is self.ends[0] else end.with_moved(*self.addresses)
+
     def hops(self, end):
-        return end.inner_routes(self.address)
+        """Return the links to the addresses on a host."""
+        return [end.inner_routes(each) for each in self.addresses]
 
 
-@pytest.fixture(params=["vxlan", "vxlan IPv6", "host-gw"])
-async def trip(request, tmp_path):
+@pytest.fixture(params=BACKENDS, scope="module")
+def hosts(request, tmp_path_factory):
     if os.geteuid() != 0:
         pytest.skip("network namespaces of hosts need root")
-    backend = host_gw if request.param == "host-gw" else vxlan
-    with site(tmp_path, 3) as hosts, ExitStack() as stack:
-        ends = [make(host, number, backend) for number, host in enumerate(hosts.hosts)]
-        made = Trip(stack, ends, 6 if "IPv6" in request.param else 4)
-        await made.join()
+    backend, versions = BACKENDS[request.param]
+    with site(tmp_path_factory.mktemp("site"), 3) as made:
+        ends = [make(host, number, backend) for number, host in enumerate(made.hosts)]
+        for each in ends:
+            each.protect()
+        yield ends, versions
+
+
+@pytest.fixture
+async def trip(hosts):
+    with ExitStack() as stack:
+        made = Trip(stack, *hosts)
+        await made.begin()
         yield made
 
 
@@ -124,24 +141,25 @@ async def test_connections_go_on_from_host_to_host_and_home_again(trip):
     for source, target in ((home, second), (second, third), (third, home)):
         await trip.move(source, target)
         trip.go_on()
-        trip.streams.append(trip.connect(trip.pods[1]))
+        trip.connect(trip.pods[1])
         await trip.show(target)
         trip.go_on()
-    trip.go_on()
-    assert [trip.hops(each) for each in trip.ends][1:] == [[], []], "nothing is left of its trip"
-    assert len(trip.hops(home)) == 1
-    assert str(trip.address) not in " ".join(map(str, [*second.routes(), *third.routes()]))
+    nothing = [[] for _ in trip.addresses]
+    assert [trip.hops(each) for each in (second, third)] == [nothing, nothing]
+    assert [len(each) for each in trip.hops(home)] == [1] * len(trip.addresses)
+    assert ip_network(trip.addresses[0]) not in second.routes() | third.routes()
 
 
-async def test_a_late_look_at_the_api_does_not_lead_away_from_a_machine_that_is_here(trip):
+async def test_what_the_api_shows_late_does_not_lead_away_from_a_machine_that_is_here(trip):
     home, second, third = trip.ends
     await trip.move(home, second)
     await trip.show(second)
     await trip.move(second, third)
-    await third.lead_to(home, second.with_moved(trip.address))
+    late = trip.shown(second)
+    await third.lead_to(home, late)
     trip.go_on()
     await trip.move(third, home)
-    await home.lead_to(third, second.with_moved(trip.address))
+    await home.lead_to(third, late)
     trip.go_on()
 
 
@@ -149,22 +167,24 @@ async def test_an_address_whose_machine_has_ended_is_unreachable_at_once(trip):
     home, second, third = trip.ends
     await trip.move(home, second)
     await trip.show(second)
-    assert sorted(trip.hops(second)) == sorted([GUARD[trip.version], "pod9x2"])
-    trip.moving.delete_link(second, "pod9x2")
-    for end, pod in zip((home, third), (trip.pods[0], trip.pods[2]), strict=True):
-        assert trip.hops(end) == [OVERLAY_LINK]
-        with pytest.raises(OSError, match="No route to host"):
-            pod.connect(trip.address)
+    trip.moving.delete_link(second)
+    for address, links in zip(trip.addresses, trip.hops(second), strict=True):
+        assert links == [GUARD[address.version]]
+    for pod in (trip.pods[0], trip.pods[2]):
+        for address in trip.addresses:
+            with pytest.raises(OSError, match=r"No route to host|Network is unreachable"):
+                pod.connect(address)
+    assert trip.hops(third) == [[OVERLAY_LINK]] * len(trip.addresses)
     for each in trip.ends:
         await each.lead_to(*trip.others(each))
-    assert [trip.hops(each) for each in (second, third)] == [[], []]
+    nothing = [[] for _ in trip.addresses]
+    assert [trip.hops(each) for each in (second, third)] == [nothing, nothing]
 
 
-async def test_an_address_goes_to_its_machine_although_another_host_claims_a_range_of_it(trip):
+async def test_an_address_leads_to_its_machine_although_another_host_claims_it_as_a_range(trip):
     home, second, third = trip.ends
     await trip.move(home, second)
-    await trip.show(second)
-    claimed = ip_network(trip.address)
-    third.peer = type(third.peer)(third.peer.address, (*third.peer.ranges, claimed))
-    await home.lead_to(second.with_moved(trip.address), third)
+    claimed = [ip_network(each) for each in trip.addresses]
+    thief = Peer(third.peer.address, (*third.peer.ranges, *claimed))
+    await home.lead_to(trip.shown(second), thief)
     trip.streams[0].goes_on()
