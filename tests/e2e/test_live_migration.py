@@ -52,7 +52,7 @@ def user(demo_disk, tmp_path_factory, shared):
 
 
 def machine() -> dict:
-    disks = ("root", "scratch", "data")
+    disks = ("root", "scratch", "data", "seed")
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",
@@ -71,6 +71,7 @@ def machine() -> dict:
                 {"name": "root", "containerDisk": {"image": REFERENCE}},
                 {"name": "scratch", "emptyDisk": {"capacity": "64Mi"}},
                 {"name": "data", "persistentVolumeClaim": {"claimName": "data"}},
+                {"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n"}},
             ],
         },
     }

@@ -7,6 +7,7 @@ image of a tag may have been replaced since the source's start, and a Secret may
 import asyncio
 import os
 import re
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -70,11 +71,19 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def link(source: Path, folder: Path) -> None:
-    """Link the files of a source on this host; blocks.  Raises OSError."""
+    """Take over the files of a source on this host; blocks.  Raises OSError.
+
+    Layers are linked.  A disk with files is copied: a guest may write to one that is no CD-ROM, and
+    QEMU's lock keeps a second QEMU from the same file.
+    """
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     for each in files_of(source):
-        (folder / each.name).unlink(missing_ok=True)
-        (folder / each.name).hardlink_to(each)
+        target = folder / each.name
+        target.unlink(missing_ok=True)
+        if each.suffix == ".iso":
+            shutil.copy(each, target)
+        else:
+            target.hardlink_to(each)
 
 
 class FileCopies:

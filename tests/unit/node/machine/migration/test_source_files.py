@@ -12,6 +12,7 @@ from corral.node.machine.migration.source_files import (
     SourceFile,
     SourceFiles,
     files_of,
+    link,
     listed,
 )
 
@@ -113,3 +114,17 @@ def test_files_are_listed_with_the_digests_of_images(tmp_path):
         SourceFile("seed.iso", 4),
     ]
     assert [each.name for each in files_of(tmp_path)] == ["root.image.raw", "seed.iso"]
+
+
+def test_layers_are_linked_and_disks_with_files_copied_on_one_host(tmp_path):
+    source, folder = tmp_path / "source", tmp_path / "target"
+    (source / "volumes").mkdir(parents=True)
+    layer, seed = source / "volumes/root.image.raw", source / "volumes/seed.iso"
+    layer.write_text("layer")
+    seed.write_text("seed")
+    seed.chmod(0o600)
+    link(source, folder)
+    assert (folder / layer.name).samefile(layer)
+    assert not (folder / seed.name).samefile(seed), "a QEMU would keep another one from it"
+    assert (folder / seed.name).read_text() == "seed"
+    assert (folder / seed.name).stat().st_mode & 0o777 == 0o600
