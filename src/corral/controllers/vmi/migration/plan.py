@@ -39,6 +39,8 @@ TARGET_DOWN: Final = "Target pod is down"
 CANCELLED: Final = "Live migration was cancelled before it began"
 """``failureReason`` of a migration that ends before the source has begun, for want of its target
 or of its purpose."""
+_REASON_CHARACTERS: Final = 500
+"""Of what a node says about a target pod, the most that is shown."""
 
 
 class Report(NamedTuple):
@@ -204,12 +206,21 @@ def _target_failure(observed: Observed) -> str:
             return "Migration target pod was removed during active migration."
         return ""
     if _is_down(observed.target):
-        return "Migration failed because target pod shutdown during migration"
+        shutdown = "Migration failed because target pod shutdown during migration"
+        return f"{shutdown}{_reason(observed.target)}"
     return ""
 
 
 def _is_down(pod: Pod) -> bool:
     return is_being_deleted(pod) or has_ended(pod)
+
+
+def _reason(pod: Pod | None) -> str:
+    """Return why a target pod has ended, as its node says; the pod is gone when somebody looks."""
+    containers = (pod and pod.status and pod.status.containerStatuses) or ()
+    ends = (each.state.terminated for each in containers if each.state and each.state.terminated)
+    message = next((each.message for each in ends if each.message), "")
+    return f": {message[:_REASON_CHARACTERS]}" if message else ""
 
 
 def _failed(observed: Observed, failure: str) -> Plan:
@@ -254,7 +265,7 @@ def _unreported(observed: Observed) -> str:
         return ""
     if observed.has_started:
         return ""
-    return CANCELLED if observed.cancelled else TARGET_DOWN
+    return CANCELLED if observed.cancelled else f"{TARGET_DOWN}{_reason(observed.target)}"
 
 
 # ---------------------------------------------------------------------------- progress

@@ -3,7 +3,9 @@
 from dataclasses import replace
 from datetime import timedelta
 
+import msgspec
 import pytest
+from lightkube.models.core_v1 import ContainerStatus
 from tests.unit.controllers.make import pod
 from tests.unit.controllers.vmi.migration.make import NOW, observed, target, vmi
 
@@ -123,6 +125,25 @@ def test_a_target_pod_that_goes_before_the_hand_off_fails_the_migration(phase):
     assert messages(ended) == ["Migration failed because target pod shutdown during migration"]
     assert (ended.phase, ended.fail_vmi) == ("Failed", "")
     assert ended.delete_pod
+
+
+def test_why_a_target_pod_has_ended_outlives_it():
+    made = target(vmi(), "Failed", node="two")
+    terminated = {"exitCode": 1, "message": "The migration target failed: no space"}
+    made.status.containerStatuses = msgspec.convert(
+        [container("sidecar"), container("compute", {"terminated": terminated})],
+        list[ContainerStatus],
+    )
+    (message,) = messages(plan(observed("Scheduled", target=made)))
+    assert message.endswith("during migration: The migration target failed: no space")
+    unreported = plan(observed("PreparingTarget", vmi(state={}), target=made))
+    assert unreported.fail_vmi == f"{TARGET_DOWN}: The migration target failed: no space"
+
+
+def container(name, state=None):
+    return {
+        "name": name, "state": state, "ready": False, "restartCount": 0, "image": "", "imageID": "",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("phase", UNSTARTED)
