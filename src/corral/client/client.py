@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
-from corral.api.errors import ApiError, BadRequest, InternalError, error_from_status
+from corral.api.errors import ApiError, BadRequest, InternalError
 from corral.api.kind import Kind
 from corral.api.kinds import kind_of
 from corral.api.names import path_segment_faults
@@ -26,6 +26,7 @@ from corral.client.decoding import (
     Reader,
     Unreadable,
     WatchEvent,
+    error_from,
     lines_of,
     page_of,
     read,
@@ -297,8 +298,4 @@ async def _error_from(response: Response) -> ApiError:
     if not isinstance(body, bytes):
         async with aclosing(body) as chunks:
             body = b"".join([chunk async for chunk in chunks])
-    try:
-        status = msgspec.json.decode(body, type=dict[str, Any])
-    except UNREADABLE:
-        status = {"message": body[:500].decode(errors="replace").strip()}
-    return error_from_status(status, response.status)
+    return error_from(body, response.status)

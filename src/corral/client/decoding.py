@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import structlog
 
-from corral.api.errors import Gone, InternalError, error_from_status
+from corral.api.errors import ApiError, Gone, InternalError, error_from_status
 from corral.api.kind import Kind
 from corral.api.object import Key, ObjectMeta
 
@@ -52,6 +52,40 @@ class Bookmark:
     """A BOOKMARK event: all changes up to this version have been sent."""
 
     resource_version: str
+
+
+class _Cause(msgspec.Struct):
+    field: str = ""
+    message: str = ""
+    reason: str = ""
+
+
+class _Details(msgspec.Struct, rename="camel"):
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+    causes: list[_Cause] | None = None
+    retry_after_seconds: int = 0
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+    code: int = 0
+    details: _Details | None = None
+
+
+def error_from(body: bytes, code: int) -> ApiError:
+    """Return the error of a response; ``code`` is its HTTP status.
+
+    A body that is no Status is the message.
+    """
+    try:
+        status = msgspec.to_builtins(msgspec.json.decode(body, type=_Status))
+    except UNREADABLE:
+        status = {"message": body[:500].decode(errors="replace").strip()}
+    return error_from_status(status, code)
 
 
 class _ListMeta(msgspec.Struct, rename={"continue_": "continue"}):

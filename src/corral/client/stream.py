@@ -9,18 +9,19 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Self
 
-import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import (
     ConnectionClosed,
     ConnectionClosedOK,
-    InvalidHandshake,
     InvalidStatus,
+    WebSocketException,
 )
 from websockets.typing import Subprotocol
 
 from corral import sockets
-from corral.api.errors import ApiError, Unavailable, error_from_status
+from corral.api.errors import Unavailable
+from corral.client.decoding import error_from
+from corral.failures import describe
 
 PROTOCOL = Subprotocol("plain.kubevirt.io")
 MAX_MESSAGE_BYTES = 1 << 20
@@ -28,6 +29,16 @@ CLOSE_SECONDS = 2
 """Longest close: leaving a console must not wait for a dead server."""
 DEAD_PEER_SECONDS = 300
 """Longest time that a server may leave data or TCP keep-alive probes unacknowledged."""
+
+
+class _Connect(connect):
+    """A connection to the server of its URL and to no other: a redirect is a refusal.
+
+    The library follows redirects, and shows the client's certificate wherever they lead.
+    """
+
+    def process_redirect(self, exc: Exception) -> Exception:
+        return exc
 
 
 class Stream:
@@ -54,7 +65,7 @@ class Stream:
         the server in errors.
         """
         try:
-            connection = await connect(
+            connection = await _Connect(
                 url,
                 subprotocols=[PROTOCOL],
                 additional_headers=dict(headers),
@@ -67,15 +78,16 @@ class Stream:
                 proxy=None,
             )
         except InvalidStatus as rejection:
-            raise _error(rejection) from rejection
-        except (OSError, InvalidHandshake, ConnectionClosed) as error:
+            refused = rejection.response
+            raise error_from(bytes(refused.body or b""), refused.status_code) from rejection
+        except (OSError, WebSocketException, ValueError) as error:
             server = url.partition("://")[2].partition("/")[0]
-            cause = str(error) or "it took too long"
-            raise Unavailable(f"{description} at {server} does not answer: {cause}") from error
-        connected = connection.transport.get_extra_info("socket")
-        sockets.keep_alive(connected, silent_seconds)
-        sockets.set_user_timeout(connected, silent_seconds)
+            message = f"{description} at {server} does not answer: {describe(error)}"
+            raise Unavailable(message) from error
         try:
+            connected = connection.transport.get_extra_info("socket")
+            sockets.keep_alive(connected, silent_seconds)
+            sockets.set_user_timeout(connected, silent_seconds)
             yield cls(connection)
         finally:
             await connection.close()
@@ -124,14 +136,3 @@ class StreamLost(Exception):
 
 def _stream_lost(closed: ConnectionClosed) -> StreamLost:
     return StreamLost(closed.rcvd.reason if closed.rcvd else "")
-
-
-def _error(rejection: InvalidStatus) -> ApiError:
-    code = rejection.response.status_code
-    body = rejection.response.body or b""
-    try:
-        status = msgspec.json.decode(body, type=dict)
-    except msgspec.DecodeError:
-        text = bytes(body[:500]).decode(errors="replace").strip()
-        status = {"message": text or f"the server answered {code}"}
-    return error_from_status(status, code)

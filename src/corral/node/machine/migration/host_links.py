@@ -9,6 +9,7 @@ from corral.api.errors import Unavailable
 from corral.api.images import MIGRATIONS_PATH
 from corral.client.kubeconfig import Kubeconfig
 from corral.client.stream import Stream
+from corral.failures import describe
 from corral.node.machine.migration.channel import Channel
 
 CONNECT_SECONDS: Final = 10.0
@@ -31,10 +32,14 @@ class HostLinks:
         """Open a websocket.  Raises ApiError."""
         config = self._config(node)
         url = f"wss://{config.server.partition('://')[2]}{_path(query)}"
+        try:
+            tls = config.tls()
+        except OSError as error:  # a full disk, or too many open files
+            raise Unavailable(f"node {node} cannot be called: {describe(error)}") from error
         opened = Stream.open(
             url,
             headers=config.headers,
-            tls=config.tls(),
+            tls=tls,
             seconds=CONNECT_SECONDS,
             silent_seconds=SILENT_SECONDS,
             description=f"node {node}",

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from corral.aio import Background, Signal
 from corral.api.encoding import decode_as
@@ -31,6 +32,8 @@ CONTROL, MEMORY, DISK = "control", "memory", "disk"
 """The streams of a migration, as a query names them."""
 
 _Opened = asyncio.Future[None]
+
+log = structlog.get_logger()
 
 
 class RemoteTargets:
@@ -111,6 +114,10 @@ class RemoteTarget:
                     self._notify()
         except (ApiError, StreamLost, msgspec.DecodeError) as error:
             lost = error
+        except Exception as error:
+            # Top-level handler: its fault would end the process, and with it all other machines.
+            log.exception("reports of a migration failed", uid=self._uid, node=self._node)
+            lost = StreamLost(describe(error))
         finally:
             self._channel = None
             on_end()
@@ -146,6 +153,9 @@ class RemoteTarget:
                     await relay(channel, line)
             except (ApiError, StreamLost) as error:
                 _resolve(opened, error)
+            except Exception as error:  # as in _follow
+                log.exception("stream of a migration failed", uid=self._uid, node=self._node)
+                _resolve(opened, StreamLost(describe(error)))
 
     async def state(self) -> Target:
         if self._report.failure:

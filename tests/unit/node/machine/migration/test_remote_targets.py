@@ -1,6 +1,7 @@
 """Targets on other hosts, by their channels and the server of the other host."""
 
 import asyncio
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.object import Key
 from corral.node.hypervisor import GuestError, NoAnswerError
 from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.remote_targets import RemoteTargets
 from corral.node.machine.migration.targets import LocalTarget, stream_pair
 
 VMI = Key("default", "vm")
@@ -150,3 +152,42 @@ async def test_a_cut_stream_ends(site):
     assert await loop.sock_recv(site.local.memory, 1) == b""
     memory.close()
     site.local.memory.close()
+
+
+class Hostile:
+    """Links to a host whose control stream is ``control``, and whose other streams raise."""
+
+    def __init__(self, control):
+        self._control = control
+
+    @asynccontextmanager
+    async def open(self, _node, query):
+        if query["stream"] != "control":
+            raise AttributeError("an exception that nobody expects")
+        yield SimpleNamespace(__aiter__=None) if self._control is None else self._control()
+
+
+class Reports:
+    """A control stream that reports this, and then stays open."""
+
+    def __init__(self, *reports):
+        self._reports = reports
+
+    async def __aiter__(self):
+        for each in self._reports:
+            yield each
+        await asyncio.Event().wait()
+
+
+async def test_a_fault_ends_the_migration_alone():
+    """The tasks are the process's own: on the first host it has the API server."""
+    async with Background() as tasks:
+        broken = RemoteTargets(Hostile(None), None, tasks)
+        with pytest.raises(NoAnswerError, match="async for"):
+            await broken.reach("m", "two")
+        opened = RemoteTargets(Hostile(lambda: Reports(b'{"state":"receiving"}')), None, tasks)
+        target = await opened.reach("m", "two")
+        for stream in (target.open_memory(), target.open_disk("root")):
+            with pytest.raises(GuestError, match="an exception that nobody expects"):
+                await stream
+        assert target.is_connected
