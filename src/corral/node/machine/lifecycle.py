@@ -53,6 +53,7 @@ from corral.node.state.facts import (
     destroyed,
     end_type,
     fold,
+    keeps_disks,
     migrated,
     never_started,
     not_booted,
@@ -507,10 +508,10 @@ class Machine:
             self._leases.forget(self.record.uid)
         else:
             await self._leases.release(self.record.uid)  # before others may start the VMI
+        if not keeps_disks(facts):  # before Ended is recorded, after which nobody comes back
+            await asyncio.to_thread(records.strip, self.directory)
         self._state.record_end(facts)
         await self._limits.remove()
-        if facts.evicted:
-            await asyncio.to_thread(records.strip, self.directory)
         if self._targets.directories.get(self.record.uid) == self.directory:
             del self._targets.directories[self.record.uid]
         self._networking.release(self.record.id)

@@ -261,6 +261,15 @@ def has_never_run(message: str) -> bool:
     return message == _NOT_STARTED or message.startswith(_NOT_RECEIVED)
 
 
+def keeps_disks(facts: Facts) -> bool:
+    """Report whether the disks of an ended machine stay until its pod is deleted.
+
+    They do not where the node was short of resources, or where nothing can be found in them: the
+    guest has gone on elsewhere with copies of them, or it has never run here.
+    """
+    return not (facts.evicted or facts.message == MIGRATED or has_never_run(facts.message))
+
+
 def lost(facts: Facts) -> Facts:
     """Return the facts of a machine whose guest has ended with the target of its migration."""
     return _with_outcome(facts, Outcome.FAILED, LOST)

@@ -15,9 +15,10 @@ from corral.node.hypervisor import Definition, GuestInfo, GuestInterface, HungEr
 from corral.node.limits.bounds import Bounds
 from corral.node.machine.boot_slots import BootSlots
 from corral.node.machine.lifecycle import Machine
+from corral.node.machine.migration.handover import Target
 from corral.node.network.attachment import Networking
 from corral.node.state import machine_record as records
-from corral.node.state.facts import Outcome, State
+from corral.node.state.facts import MIGRATED, Facts, Outcome, State, not_received
 from corral.node.state.machine_record import Record, Stage
 
 pytestmark = pytest.mark.looptime
@@ -95,9 +96,9 @@ def machine_of(tmp_path, hypervisor, limits, boot_slots, told, monkeypatch):
     directory = tmp_path / "machines" / "u"
 
     def make(**on_record):
-        record = Record(bounds=Bounds(cpu_nanos=300_000_000), **NAMED | on_record)
+        record = Record(**{"bounds": Bounds(cpu_nanos=300_000_000)} | NAMED | on_record)
         if on_record:
-            directory.mkdir(parents=True)
+            directory.mkdir(parents=True, exist_ok=True)
             records.write(directory, record)
         return Machine(
             record,
@@ -293,3 +294,74 @@ async def test_a_fenced_qemu_whose_guest_never_ran_does_not_fence_the_next(machi
         await asyncio.sleep(30)
     assert machine.record.stage is Stage.ENDED
     assert not machine.facts.fenced
+
+
+SENT = {"stage": Stage.SENT, "departure": "m", "departure_node": "two"}
+
+
+def fill(directory):
+    """Let a machine have disks, sockets and logs."""
+    (directory / "volumes").mkdir()
+    for name in ("volumes/c.qcow2", "volumes/seed.iso", "monitor.sock", "console.log"):
+        (directory / name).touch()
+
+
+def left(directory):
+    return sorted(each.name for each in directory.iterdir())
+
+
+async def test_a_machine_that_has_migrated_leaves_no_disks(machine_of, hypervisor, limits):
+    limits.stopped = False
+    machine = machine_of(**SENT)
+    guest = await hypervisor.start(Definition(vmi=VMI, directory=machine.directory))
+    await guest.resume()
+    fill(machine.directory)
+    async with running(machine):
+        await asyncio.sleep(30)
+        assert machine.record.stage is Stage.SENT  # it does not know whether the target runs it
+        assert (machine.directory / "volumes" / "c.qcow2").exists()
+        machine.departure.observe(Target.RUNNING)
+        await asyncio.sleep(30)
+        assert machine.record.stage is Stage.ENDED
+    assert machine.facts.message == MIGRATED
+    assert left(machine.directory) == ["console.log", records.NAME]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        SENT | {"outcome": Outcome.SUCCEEDED, "message": MIGRATED},
+        {
+            "stage": Stage.DEFINED,
+            "outcome": Outcome.FAILED,
+            "message": not_received(Facts(), "").message,
+        },
+    ],
+)
+async def test_disks_go_after_the_manager_was_killed_before_they_were_gone(
+    machine_of, limits, monkeypatch, record
+):
+    def killed(_directory):
+        raise RuntimeError
+
+    limits.stopped = False
+    machine = machine_of(**record)
+    fill(machine.directory)
+    with monkeypatch.context() as patch:
+        patch.setattr(records, "strip", killed)
+        with pytest.raises(RuntimeError):
+            await machine.run(VMI, nothing)
+    found = records.read(machine.directory)
+    assert found is not None
+    await machine_of(**msgspec.structs.asdict(found)).run(VMI, nothing)
+    assert records.read(machine.directory).stage is Stage.ENDED
+    assert left(machine.directory) == ["console.log", records.NAME]
+
+
+async def test_disks_of_a_guest_that_ended_here_stay_with_its_pod(machine_of, limits):
+    limits.stopped = False
+    machine = machine_of(stage=Stage.STARTED)
+    fill(machine.directory)
+    await machine.run(VMI, nothing)
+    assert machine.record.stage is Stage.ENDED
+    assert (machine.directory / "volumes" / "c.qcow2").exists()
