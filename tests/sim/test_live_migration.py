@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from lightkube.models.core_v1 import Node, Pod
 from tests.sim.cluster import cluster
-from tests.sim.drains import drain, pods_on
+from tests.sim.drains import drain, evict, pods_on
 from tests.sim.migrations import (
     cancel,
     in_phase,
@@ -17,10 +17,11 @@ from tests.sim.migrations import (
     vmi,
 )
 
-from corral.api.errors import NotFound
+from corral.api.errors import NotFound, TooManyRequests
 from corral.api.kinds.kubevirt.installation import KEY, KubeVirt
 from corral.api.kinds.kubevirt.migration import VirtualMachineInstanceMigration as Migration
 from corral.api.object import Key
+from corral.cli.virtctl.target import Target
 from corral.reconcile.objects import key_of
 
 pytestmark = pytest.mark.looptime
@@ -226,6 +227,52 @@ async def test_the_taint_of_drained_nodes_evacuates_them():
             return now.status.node_name != node and now.metadata.uid == before.metadata.uid
 
         await c.until(has_moved)
+
+
+async def test_a_cancelled_evacuation_leaves_the_vmi_where_it_is():
+    async with cluster(nodes=1) as c:
+        [before] = await started(c)
+        [pod] = await c.pods("default")
+        path = Target("vmi", before.metadata.name, "default").path("evacuate/cancel")
+
+        async def migrations():
+            return (await c.client.list(Migration)).items
+
+        async def waits():
+            return [each.status.phase for each in await migrations()] == ["Scheduling"]
+
+        async def stays():
+            pods = [key_of(each) for each in await c.pods("default")]
+            return (await migrations(), pods) == ([], [key_of(pod)])
+
+        for _ in range(2):
+            with pytest.raises(TooManyRequests):
+                await evict(c, key_of(pod))
+            await c.until(waits)
+            await c.client.request("PUT", path, document={})
+            await c.until(stays)
+        c.start_node("node1")
+        await asyncio.sleep(60)
+        after = await vmi(c, before)
+        assert (after.status.node_name, after.status.evacuation_node_name) == ("node0", "")
+        assert "SuccessfulDelete" in {each.reason for each in await c.events(before.metadata.name)}
+
+
+async def test_a_drain_that_is_over_before_a_vmi_could_move_leaves_it_there():
+    async with cluster(nodes=1) as c:
+        [before] = await started(c)
+        taint = {"key": "kubevirt.io/drain", "effect": "NoSchedule"}
+        await c.client.patch(Node, Key("", "node0"), {"spec": {"taints": [taint]}})
+
+        async def number(count):
+            return len((await c.client.list(Migration)).items) == count
+
+        await c.until(lambda: number(1))
+        await c.client.patch(Node, Key("", "node0"), {"spec": {"taints": None}})
+        await c.until(lambda: number(0))
+        c.start_node("node1")
+        await asyncio.sleep(60)
+        assert (await vmi(c, before)).status.node_name == "node0"
 
 
 async def test_a_vmi_that_is_deleted_takes_its_migration_along():

@@ -1,4 +1,8 @@
-"""Controller of evacuations: creates a migration for each VMI that is to leave its node."""
+"""Controller of evacuations: a migration for each VMI that is to leave its node.
+
+It is deleted while it has not begun if the VMI is to stay: its user has cancelled the evacuation
+(``evacuate/cancel``), or the node's drain is over.
+"""
 
 from lightkube.models.core_v1 import Node
 
@@ -13,9 +17,16 @@ from corral.api.kinds.kubevirt.migration import VirtualMachineInstanceMigration
 from corral.api.kinds.vmi.migration_configuration import DRAIN_TAINT
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
-from corral.controllers.evacuation.plan import is_drained, is_to_leave, may_migrate, migration_of
+from corral.controllers.evacuation.plan import (
+    is_drained,
+    is_to_leave,
+    may_migrate,
+    migration_of,
+    to_cancel,
+)
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.deletion import remove
 from corral.reconcile.expectations import Expectations
 from corral.reconcile.objects import is_being_deleted, key_of
 from corral.reconcile.workqueue import WorkQueue
@@ -52,12 +63,17 @@ class Evacuations:
         self._installations.handle(self._installation_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Create a migration of a VMI that is to leave its node, unless it has one."""
+        """Create a migration of a VMI that is to leave its node, unless it has one.
+
+        One that is not to leave any more stays, unless its migration has begun.
+        """
         vmi = self._vmis.get(key)
         if vmi is None:
             return None
         node = self._nodes.get(Key("", vmi.status.node_name))
         if not is_to_leave(vmi, node, self._taint()):
+            for migration in to_cancel(vmi, self._migrations.indexed("vmi", str(key))):
+                await self._cancel(vmi, migration)
             return None
         if unmet := self._expectations.unmet_seconds(vmi.metadata.uid):
             return Result(unmet)
@@ -82,13 +98,24 @@ class Evacuations:
         text = f"Created Migration {migration.metadata.name}"
         self._recorder.event(vmi, "Normal", "SuccessfulCreate", text)
 
+    async def _cancel(self, vmi: VMI, migration: Migration) -> None:
+        name = migration.metadata.name
+        try:
+            await remove(self._client, Migration, migration.key, migration.metadata.uid)
+        except ApiError as error:
+            text = f"Error deleting Migration {name}: {error}"
+            self._recorder.event(vmi, "Warning", "FailedDelete", text)
+            raise
+        text = f"Deleted Migration {name}: the evacuation was cancelled"
+        self._recorder.event(vmi, "Normal", "SuccessfulDelete", text)
+
     def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
         if new is not None and (old is None or _concerns(old, new)):
             self.queue.add(new.key)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         taint = self._taint()
-        if new is not None and is_drained(new, taint) and not is_drained(old, taint):
+        if new is not None and is_drained(new, taint) is not is_drained(old, taint):
             for vmi in self._vmis.indexed("node", key_of(new).name):
                 self.queue.add(vmi.key)
 
@@ -104,7 +131,8 @@ class Evacuations:
         key = changed.vmi_key
         if old is None and (vmi := self._vmis.get(key)) is not None:
             self._expectations.creation_observed(vmi.metadata.uid)
-        if new is None or new.is_final:
+        # Its creation counts as well: the VMI may be to stay since it was requested.
+        if old is None or new is None or new.is_final:
             self.queue.add(key)
 
 

@@ -11,6 +11,9 @@ from corral.api.kinds.kubevirt.migration import (
     EVACUATION,
     EVICTION_SOURCE,
     MAINTENANCE,
+    PENDING,
+    SCHEDULED,
+    SCHEDULING,
     VirtualMachineInstanceMigration,
 )
 from corral.api.kinds.vmi.live_migration import is_live_migratable
@@ -19,6 +22,7 @@ from corral.api.object import Document
 from corral.reconcile.objects import is_being_deleted
 
 _BY_MIGRATION: Final = frozenset({"LiveMigrate", "LiveMigrateIfPossible"})
+_NOT_BEGUN: Final = frozenset({"", PENDING, SCHEDULING, SCHEDULED})
 
 
 def is_to_leave(vmi: VirtualMachineInstance, node: Node | None, taint: str) -> bool:
@@ -52,6 +56,25 @@ def may_migrate(
         and is_live_migratable(vmi)
         and all(each.is_final for each in migrations)
     )
+
+
+def to_cancel(
+    vmi: VirtualMachineInstance, migrations: Iterable[VirtualMachineInstanceMigration]
+) -> list[VirtualMachineInstanceMigration]:
+    """Return the evacuations of a VMI that need not leave its node any more, and have not begun.
+
+    ``migrations`` are its own.  Those that were handed to the nodes go on, as in KubeVirt.
+    """
+    state = vmi.status.migration_state
+    begun = state.migration_uid if state is not None else ""
+    return [
+        each
+        for each in migrations
+        if each.metadata.annotations.get(EVACUATION) == vmi.status.node_name
+        and each.status.phase in _NOT_BEGUN
+        and each.metadata.uid != begun
+        and not is_being_deleted(each)
+    ]
 
 
 def migration_of(vmi: VirtualMachineInstance) -> Document:

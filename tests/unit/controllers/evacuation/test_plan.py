@@ -4,9 +4,11 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import Node
 from tests.unit.controllers.make import make_vmi
+from tests.unit.controllers.vmi.migration.make import migration as make_migration
 
 from corral.api.kinds.kubevirt.migration import VirtualMachineInstanceMigration
-from corral.controllers.evacuation.plan import is_to_leave, may_migrate, migration_of
+from corral.api.kinds.vmi.status import MigrationState
+from corral.controllers.evacuation.plan import is_to_leave, may_migrate, migration_of, to_cancel
 
 MIGRATABLE = [{"type": "LiveMigratable", "status": "True"}]
 FIXED = [{"type": "LiveMigratable", "status": "False"}]
@@ -64,6 +66,30 @@ def test_a_vmi_leaves_a_node_that_is_drained_or_from_which_it_was_evicted(marked
 )
 def test_a_migration_is_created_for_a_vmi_that_can_and_does_not_yet(machine, phases, migrates):
     assert may_migrate(machine, [migration(phase) for phase in phases]) is migrates
+
+
+@pytest.mark.parametrize(
+    ("phase", "begun", "node", "going", "cancelled"),
+    [
+        ("", "", "one", False, True),
+        ("Pending", "", "one", False, True),
+        ("Pending", "an earlier one", "one", False, True),
+        ("Scheduling", "", "one", False, True),
+        ("Scheduled", "", "one", False, True),
+        ("Scheduled", "this", "one", False, False),
+        ("Running", "this", "one", False, False),
+        ("Failed", "", "one", False, False),
+        ("Pending", "", "two", False, False),
+        ("Pending", "", "", False, False),
+        ("Pending", "", "one", True, False),
+    ],
+)
+def test_an_evacuation_that_has_not_begun_is_cancelled(phase, begun, node, going, cancelled):
+    annotations = {"kubevirt.io/evacuationMigration": node} if node else {}
+    evacuation = make_migration(phase, uid="this", going=going, annotations=annotations)
+    machine = vmi()
+    machine.status.migration_state = MigrationState(migration_uid=begun)
+    assert to_cancel(machine, [evacuation]) == ([evacuation] if cancelled else [])
 
 
 @pytest.mark.parametrize(
