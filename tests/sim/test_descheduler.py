@@ -1,6 +1,7 @@
 """The descheduler: unbalanced clusters become balanced, and stay so."""
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 from lightkube.models.core_v1 import ConfigMap, Node
@@ -14,6 +15,7 @@ from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSe
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Vmi
 from corral.api.yaml import dump
 from corral.cluster.descheduler.settings import CONFIG_MAP, DRY_RUN, INTERVAL
+from corral.cluster.descheduler.strategies import STRATEGIES
 from corral.node.status.node_status import Capacity
 from corral.reconcile.objects import uid_of
 
@@ -270,3 +272,26 @@ async def test_without_its_config_map_nothing_is_evicted_any_more():
         await balanced(c, [0, 1, 11])
         await c.client.delete(ConfigMap, CONFIG_MAP)
         await stays(c)
+
+
+async def test_a_cycle_that_evicts_nobody_lets_others_have_their_turn(monkeypatch):
+    turns, judged = [], []
+
+    def evictions(_args, handle):
+        for one in handle.snapshot.pods():
+            had = len(turns)
+            asyncio.get_running_loop().call_soon(turns.append, one)
+            yield None
+            judged.append(len(turns) > had)
+
+    low = replace(STRATEGIES["LowNodeUtilization"], evictions=evictions)
+    monkeypatch.setitem(STRATEGIES, "LowNodeUtilization", low)
+    async with cluster(nodes=1, capacity=SMALL) as c:
+        await crowd(c, replica_set(NAME, 12), 12)
+        await apply(c, policy(low_utilization()))
+        await c.until(lambda: _is(len(judged) >= 12))
+        assert all(judged)
+
+
+async def _is(value: bool) -> bool:
+    return value

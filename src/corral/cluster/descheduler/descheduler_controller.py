@@ -28,7 +28,7 @@ from corral.cluster.descheduler.limits import Limits
 from corral.cluster.descheduler.policy import InvalidPolicy, Plugin, Policy, Profile
 from corral.cluster.descheduler.settings import CONFIG_MAP, Settings, read
 from corral.cluster.descheduler.snapshot import PodInfo, Snapshot
-from corral.cluster.descheduler.strategies import BALANCE, DESCHEDULE, Evictions
+from corral.cluster.descheduler.strategies import BALANCE, DESCHEDULE
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.objects import annotations_of, key_of, labels_of, uid_of, version_of
@@ -109,9 +109,9 @@ class Descheduler:
     async def _run(self, config_map: ConfigMap, settings: Settings) -> None:
         """Run all plugins: those that judge single pods first, in all profiles."""
         started, policy = self._monotonic(), settings.policy
-        snapshot = Snapshot(
-            self.caches.nodes.items(), self.caches.pods.items(), self.caches.lookups()
-        )
+        snapshot = Snapshot(self.caches.nodes.items(), self.caches.lookups())
+        for _ in snapshot.observe(list(self.caches.pods.items())):
+            await _turn()
         nodes = _nodes(snapshot, policy)
         if len(nodes) < 2:
             text = f"Skipping descheduling cycle: requires >=2 ready nodes, found {len(nodes)}"
@@ -122,6 +122,8 @@ class Descheduler:
         for point in (DESCHEDULE, BALANCE):
             for profile, handle in zip(policy.profiles, handles, strict=True):
                 for plugin in getattr(profile, point):
+                    if cycle.limits.is_exhausted:
+                        break
                     await self._run_plugin(cycle, profile, plugin, handle)
         self.metrics.loop.observe(self._monotonic() - started)
 
@@ -142,24 +144,18 @@ class Descheduler:
     async def _run_plugin(
         self, cycle: Cycle, profile: Profile, plugin: Plugin, handle: Handle
     ) -> None:
-        if cycle.limits.is_exhausted:
-            return
         started = self._monotonic()
-        chosen: Evictions = plugin.strategy.evictions(plugin.arguments, handle)
-        one = next(chosen, None)
-        while one is not None and not cycle.limits.is_exhausted:
-            done = await self._evict(cycle, profile, plugin, one)
-            await asyncio.sleep(0)  # a large cluster lets others have their turn
-            try:
-                one = chosen.send(done)
-            except StopIteration:
-                one = None
-        chosen.close()
+        for one in plugin.strategy.evictions(plugin.arguments, handle):
+            if one is not None:
+                await self._evict(cycle, profile, plugin, one)
+            if cycle.limits.is_exhausted:
+                break
+            await _turn()
         taken = self._monotonic() - started
         self.metrics.strategies[plugin.name, profile.name].observe(taken)
 
-    async def _evict(self, cycle: Cycle, profile: Profile, plugin: Plugin, one: PodInfo) -> bool:
-        """Evict a pod if the limits allow it; return whether it goes."""
+    async def _evict(self, cycle: Cycle, profile: Profile, plugin: Plugin, one: PodInfo) -> None:
+        """Evict a pod if the limits allow it."""
         node = one.node
         place = (node, one.key.namespace)
         result = why = ""
@@ -171,11 +167,10 @@ class Descheduler:
             )
         if result not in (SUCCESS, BACKGROUND):
             self._report_failure(cycle, one, why)
-            return False
+            return
         cycle.limits.count(place)
         cycle.snapshot.evict(one)
         self._report_eviction(cycle, profile, plugin, one, node)
-        return True
 
     async def _request(
         self, cycle: Cycle, profile: Profile, plugin: Plugin, one: PodInfo
@@ -263,6 +258,11 @@ class Descheduler:
             self.queue.add_after(CONFIG_MAP, START_SECONDS)
         elif old is None or _asks(old) != _asks(new):
             self.queue.add(CONFIG_MAP)
+
+
+async def _turn() -> None:
+    """Let others have their turn: the API server renews Leases in the same event loop."""
+    await asyncio.sleep(0)
 
 
 def _asks(config_map: ConfigMap) -> tuple[object, ...]:

@@ -11,6 +11,9 @@ from corral.cluster.descheduler.departure import Departure
 from corral.cluster.descheduler.snapshot import PodInfo, Snapshot
 from corral.reconcile.objects import labels_of
 
+Evictions = Iterator[PodInfo | None]
+"""Pods to evict, and None after each other pod that was judged: others have their turn then."""
+
 
 @dataclass(frozen=True, slots=True)
 class Handle:
@@ -26,24 +29,27 @@ class Handle:
         spec = self.snapshot.node(node).spec
         return spec is None or not spec.unschedulable
 
-    def evictable(self, nodes: Iterable[str], selection: Selection) -> Iterator[PodInfo]:
-        """Yield the pods on some nodes that a plugin may evict."""
+    def evictable(self, nodes: Iterable[str], selection: Selection) -> Evictions:
+        """Yield the pods on some nodes that a plugin may evict, and None for each other one."""
         labels = selection.label_selector.parsed()
         for node in nodes:
             yield from self.evictable_on(node, selection.namespaces, labels)
 
     def evictable_on(
         self, node: str, namespaces: Namespaces, labels: LabelSelector | None = None
-    ) -> Iterator[PodInfo]:
-        """Yield the pods on a node that may be evicted; ``labels`` None selects all."""
+    ) -> Evictions:
+        """Yield the pods on a node that may be evicted, and None for each other one.
+
+        ``labels`` None selects all.
+        """
         for one in self.snapshot.pods_on(node):
-            if (
+            is_evictable = (
                 namespaces.has(one.key.namespace)
                 and (labels is None or labels.matches(labels_of(one.pod)))
                 and self.evictor.allows(one)
                 and self.evictor.allows_now(one)
-            ):
-                yield one
+            )
+            yield one if is_evictable else None
 
     def leaves(self, one: PodInfo) -> bool:
         """Return whether an evicted pod would leave its node.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
+import msgspec
 from lightkube.models.core_v1 import Node, Pod
 
 from corral.api import node_fit
@@ -34,6 +35,7 @@ class PodInfo:
 
     next_pod: the pod as it will be created next; a migration added conditions to the present one.
     settled: whether it is to stay where it is, as far as is known.
+    demand: what of next_pod its place depends on beside its volumes; pods that are alike share it.
     """
 
     pod: Pod
@@ -43,6 +45,7 @@ class PodInfo:
     owner: PodOwner | None = None
     settled: bool = True
     requested: Counter[str] = field(default_factory=Counter)
+    demand: bytes = b""
     departure: Departure | None = None
 
     @property
@@ -81,20 +84,15 @@ class Lookups:
 
 
 class Snapshot:
-    """Nodes, the pods on them and their requests; evictions change it."""
+    """Nodes, the pods on them and their requests; ``observe`` adds pods, evictions move them."""
 
-    def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod], lookups: Lookups) -> None:
+    def __init__(self, nodes: Iterable[Node], lookups: Lookups) -> None:
         self._infos = {key_of(node).name: NodeInfo(node) for node in nodes}
         self._pods: dict[str, dict[str, PodInfo]] = defaultdict(dict)
+        self._scores: dict[str, dict[bytes, float | None]] = defaultdict(dict)
+        """Scores by node and demand, None: it does not fit.  Those of a node hold until its pods
+        change.  Most pods are like others, and a cycle asks for the landing of each."""
         self._lookups = lookups
-        unplaced = []
-        for one, is_placed in self._observe(pods):
-            if is_placed:
-                self._add(one, one.node)
-            else:
-                unplaced.append(one)
-        for one in unplaced:
-            self._place(one)
 
     # -- reading ------------------------------------------------------------------------------
 
@@ -127,24 +125,42 @@ class Snapshot:
         The target pod of a migration is never placed on the node that its VMI leaves.
         """
         moves = one.departure is Departure.MIGRATION
-        source = self._infos[one.node].node if one.node in self._infos else None
-        infos = [
-            self._without(one, info)
-            for info in self._infos.values()
-            if not moves or (info.name != one.node and can_migrate_to(source, info.node))
-        ]
-        pod = one.next_pod
-        return node_fit.choose(pod, infos, lambda node: self._lookups.volume_reason(pod, node)).node
+        names = (name for name in self._infos if not moves or name != one.node)
+        scored = ((self._score(one, name), name) for name in names)
+        places = [(score, name) for score, name in scored if score is not None]
+        reached = (name for _, name in sorted(places, reverse=True) if self._reaches(one, name))
+        return next(reached, "")
 
     def fits_elsewhere(self, one: PodInfo, nodes: Iterable[str]) -> bool:
         """Return whether a pod fits on one of the nodes beside its own."""
-        pod = one.next_pod
         return any(
-            not node_fit.unfit_reasons(pod, self._infos[name], one.requested)
-            and not self._lookups.volume_reason(pod, self.node(name))
+            self._score(one, name) is not None and self._has_volumes(one, name)
             for name in nodes
             if name != one.node
         )
+
+    def _score(self, one: PodInfo, name: str) -> float | None:
+        """Return the scheduler's score of a node for a pod; None if it does not fit there."""
+        info = self._infos[name]
+        if name == one.node and uid_of(one.pod) in self._pods[name]:  # without what it uses now
+            used = Counter(info.used)
+            used.subtract(one.requested)
+            return _score(one, NodeInfo(info.node, used))
+        known = self._scores[name]
+        if one.demand not in known:
+            known[one.demand] = _score(one, info)
+        return known[one.demand]
+
+    def _reaches(self, one: PodInfo, name: str) -> bool:
+        """Return whether a pod that fits on a node can come to it."""
+        if one.departure is Departure.MIGRATION:
+            source = self._infos[one.node].node if one.node in self._infos else None
+            if not can_migrate_to(source, self.node(name)):
+                return False
+        return self._has_volumes(one, name)
+
+    def _has_volumes(self, one: PodInfo, name: str) -> bool:
+        return not self._lookups.volume_reason(one.next_pod, self.node(name))
 
     # -- changing -----------------------------------------------------------------------------
 
@@ -152,7 +168,7 @@ class Snapshot:
         """Count an evicted pod where it will be next."""
         info = self._infos.get(one.node)
         if info is not None and self._pods[one.node].pop(uid_of(one.pod), None) is not None:
-            node_fit.add_all(info.used, one.requested.items(), -1)
+            self._count(info, one, -1)
         self._place(one)
 
     def _place(self, one: PodInfo) -> None:
@@ -165,50 +181,60 @@ class Snapshot:
     def _add(self, one: PodInfo, node: str) -> None:
         self._pods[node][uid_of(one.pod)] = one
         if (info := self._infos.get(node)) is not None:
-            node_fit.add_all(info.used, one.requested.items(), 1)
+            self._count(info, one, 1)
 
-    def _without(self, one: PodInfo, info: NodeInfo) -> NodeInfo:
-        if info.name != one.node or uid_of(one.pod) not in self._pods[one.node]:
-            return info
-        used = Counter(info.used)
-        used.subtract(one.requested)
-        return NodeInfo(info.node, used)
+    def _count(self, info: NodeInfo, one: PodInfo, sign: int) -> None:
+        node_fit.add_all(info.used, one.requested.items(), sign)
+        self._scores.pop(info.name, None)
 
     # -- observing ----------------------------------------------------------------------------
 
-    def _observe(self, pods: Iterable[Pod]) -> Iterator[tuple[PodInfo, bool]]:
-        """Yield each VMI once and each other pod, and whether it is where it will be."""
+    def observe(self, pods: Iterable[Pod]) -> Iterator[None]:
+        """Take in each VMI once, and each other pod; yields between them."""
+        vmis: dict[str, VMI] = {}
         of_vmis: dict[str, list[Pod]] = defaultdict(list)
         for pod in pods:
+            yield
             if is_finished(pod):
                 continue
             vmi = self._lookups.vmi(pod)
             if vmi is not None:
+                vmis[vmi.metadata.uid] = vmi
                 of_vmis[vmi.metadata.uid].append(pod)
             elif node_of(pod) and not is_being_deleted(pod):
-                yield self._info(pod, None), True
-        for group in of_vmis.values():
-            # A VMI that migrates has two pods, and counts where it will be.
-            newest = max(group, key=_age)
-            one = self._info(newest, self._lookups.vmi(newest))
-            if is_being_deleted(newest) and not _comes_back(one):
-                continue
-            leaves = _is_leaving(one)
-            one.settled = len(group) == 1 and not leaves
-            yield one, bool(one.node) and not leaves
+                self._add(self._info(pod, None), node_of(pod))
+        unplaced = []
+        for uid, group in of_vmis.items():
+            yield
+            one = self._of_vmi(vmis[uid], group)
+            if one.node and not _is_leaving(one):
+                self._add(one, one.node)
+            elif not is_being_deleted(one.pod) or _comes_back(one):
+                unplaced.append(one)
+        for one in unplaced:  # once all others count
+            yield
+            self._place(one)
+
+    def _of_vmi(self, vmi: VMI, pods: Sequence[Pod]) -> PodInfo:
+        """Return the pod of a VMI; one that migrates has two, and counts where it will be."""
+        one = self._info(max(pods, key=_age), vmi)
+        one.settled = len(pods) == 1 and not _is_leaving(one)
+        return one
 
     def _info(self, pod: Pod, vmi: VMI | None) -> PodInfo:
         requested = node_fit.requests(pod)
         if vmi is None:
-            return PodInfo(pod, node_of(pod), pod, requested=requested)
-        owner = self._lookups.owner(pod)
+            demand = _demand(pod, requested)
+            return PodInfo(pod, node_of(pod), pod, requested=requested, demand=demand)
+        owner, next_pod = self._lookups.owner(pod), _next_pod(pod, vmi)
         return PodInfo(
             pod,
             node_of(pod),
-            _next_pod(pod, vmi),
+            next_pod,
             vmi,
             owner,
             requested=requested,
+            demand=_demand(next_pod, requested),
             departure=departure(vmi, owner, self._lookups.eviction_strategy),
         )
 
@@ -221,6 +247,19 @@ def _next_pod(pod: Pod, vmi: VMI) -> Pod:
     spec.nodeSelector = vmi.spec.node_selector or None
     new.spec = spec
     return new
+
+
+def _demand(pod: Pod, requested: Mapping[str, int]) -> bytes:
+    """Return what ``node_fit`` reads of a pod."""
+    spec = pod.spec
+    terms = spec and (spec.tolerations, spec.nodeSelector, spec.affinity)
+    return msgspec.json.encode((sorted(requested.items()), terms))
+
+
+def _score(one: PodInfo, info: NodeInfo) -> float | None:
+    if node_fit.unfit_reasons(one.next_pod, info, one.requested):
+        return None
+    return node_fit.score(one.next_pod, info, one.requested)
 
 
 def _age(pod: Pod) -> tuple[str, bool]:

@@ -119,7 +119,10 @@ class World:
                 else ""
             ),
         )
-        return Snapshot(self.nodes, self.pods, lookups)
+        snapshot = Snapshot(self.nodes, lookups)
+        for _ in snapshot.observe(self.pods):
+            pass
+        return snapshot
 
     def handle(self, evictor=None, **facts):
         snapshot = self.snapshot()
@@ -135,17 +138,10 @@ class World:
         assert list(arguments.faults()) == []
         handle = self.handle(evictor, **facts)
         names = []
-        chosen = strategy.evictions(arguments, handle)
-        one = next(chosen, None)
-        while one is not None:
-            done = one.key.name not in refuse
-            if done:
+        for one in strategy.evictions(arguments, handle):
+            if one is not None and one.key.name not in refuse:
                 names.append(one.key.name)
                 handle.snapshot.evict(one)
-            try:
-                one = chosen.send(done)
-            except StopIteration:
-                break
         return names, handle.snapshot
 
 

@@ -1,6 +1,9 @@
+from collections import Counter
+
 import pytest
 from tests.unit.cluster.descheduler.clusters import SET, World, node, sizes, vmi
 
+from corral.api import node_fit
 from corral.api.kinds.vmi.derived import MIGRATION_UID
 
 GONE = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
@@ -93,3 +96,48 @@ def test_nothing_lands_on_a_cordoned_node_or_beside_its_volume():
     world.volumes["a"] = "n1"
     assert snapshot.landing(one) == ""
     assert not snapshot.fits_elsewhere(one, ["n2", "n3"])
+
+
+def test_pods_that_are_alike_are_judged_once_for_each_node(monkeypatch):
+    judged = Counter()
+    unfit_reasons = node_fit.unfit_reasons
+
+    def counted(pod, info, requested):
+        judged[info.name] += 1
+        return unfit_reasons(pod, info, requested)
+
+    monkeypatch.setattr(node_fit, "unfit_reasons", counted)
+    world = World(node("n1"), node("n2"), node("n3"))
+    for number in range(6):
+        world.add(f"p{number}", "n1", of=vmi(f"p{number}", strategy="LiveMigrate"))
+    world.volumes["p3"] = "n2"  # a pod's volumes do not count as a difference
+    snapshot = world.snapshot()
+    places = [snapshot.landing(one) for one in snapshot.pods_on("n1")]
+    assert places == ["n3", "n3", "n3", "n2", "n3", "n3"]
+    assert judged == {"n2": 1, "n3": 1}
+
+
+def test_pods_go_where_the_scheduler_puts_them_after_each_eviction():
+    world = World(node("n1"), node("n2", cpu="3"), node("n3", memory="2Gi"))
+    world.fill("n1", 4)
+    world.fill("n1", 4, "big", cpu="300m", memory="256Mi")
+    snapshot = world.snapshot()
+    for one in snapshot.pods_on("n1"):
+        others = [each for each in snapshot.pods() if each is not one]
+        infos = [node_fit.NodeInfo(each) for each in world.nodes]
+        for info in infos:
+            for each in others:
+                if each.node == info.name:
+                    info.used.update(each.requested)
+        assert snapshot.landing(one) == node_fit.choose(one.next_pod, infos).node
+        snapshot.evict(one)
+    assert sum(sizes(snapshot).values()) == 8
+    assert min(sizes(snapshot).values()) > 0
+
+
+def test_observing_stops_between_pods():
+    world = two()
+    world.fill("n1", 3)
+    snapshot = world.snapshot()
+    turns = list(snapshot.observe(world.pods))
+    assert len(turns) >= 2 * len(world.pods)

@@ -1,17 +1,17 @@
 """Plugins of the descheduler: which pods to evict, and in which order.  Pure.
 
-Each is a generator that yields a pod to evict and is sent whether it was evicted. To add one: write
-its module, its arguments in ``arguments``, and its row in STRATEGIES.
+Each yields a pod to evict, and None after each other pod that it has judged: a cycle lets the rest
+of the process have its turn then.  A pod that was evicted is not settled any more.  To add one:
+write its module, its arguments in ``arguments``, and its row in STRATEGIES.
 """
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from corral.cluster.descheduler import arguments
 from corral.cluster.descheduler.arguments import Arguments
-from corral.cluster.descheduler.handle import Handle
-from corral.cluster.descheduler.snapshot import PodInfo
+from corral.cluster.descheduler.handle import Evictions, Handle
 from corral.cluster.descheduler.strategies import (
     duplicates,
     node_affinity,
@@ -21,7 +21,6 @@ from corral.cluster.descheduler.strategies import (
     topology_spread,
 )
 
-Evictions = Generator[PodInfo, bool, None]
 DESCHEDULE: Final = "deschedule"
 """The extension point of plugins that judge each pod by itself; they run first."""
 BALANCE: Final = "balance"

@@ -10,16 +10,19 @@ from math import ceil
 
 from corral.api import node_fit
 from corral.cluster.descheduler.arguments import RemoveDuplicatesArgs
-from corral.cluster.descheduler.handle import Handle
+from corral.cluster.descheduler.handle import Evictions, Handle
 from corral.cluster.descheduler.snapshot import OwnerId, PodInfo
 
 Group = tuple[OwnerId, tuple[str, ...]]
 """An owner, and the images of its pods, sorted."""
+Groups = dict[Group, dict[str, list[PodInfo]]]
+"""Pods by group and node."""
 
 
-def evictions(args: RemoveDuplicatesArgs, handle: Handle) -> Generator[PodInfo, bool, None]:
+def evictions(args: RemoveDuplicatesArgs, handle: Handle) -> Evictions:
     """Yield pods beyond a node's share, if they will be where there are fewer."""
-    for group, by_node in sorted(_grouped(args, handle).items()):
+    groups = yield from _grouped(args, handle)
+    for group, by_node in sorted(groups.items()):
         nodes = _feasible(handle, (one for pods in by_node.values() for one in pods))
         if len(nodes) < 2:
             continue
@@ -27,17 +30,19 @@ def evictions(args: RemoveDuplicatesArgs, handle: Handle) -> Generator[PodInfo, 
         for pods in by_node.values():
             for one in pods[share:]:
                 landing = handle.snapshot.landing(one)
-                if landing not in ("", one.node) and _count(handle, group, landing) < share:
-                    yield one
+                goes = landing not in ("", one.node) and _count(handle, group, landing) < share
+                yield one if goes else None
 
 
-def _grouped(args: RemoveDuplicatesArgs, handle: Handle) -> dict[Group, dict[str, list[PodInfo]]]:
-    """Return the pods that may be evicted by group and node."""
-    groups: dict[Group, dict[str, list[PodInfo]]] = defaultdict(lambda: defaultdict(list))
+def _grouped(args: RemoveDuplicatesArgs, handle: Handle) -> Generator[None, None, Groups]:
+    """Return the pods that may be evicted; yields between them."""
+    groups: Groups = defaultdict(lambda: defaultdict(list))
     for name in handle.nodes:
         for one in handle.evictable_on(name, args.namespaces):
-            group = _group(one)
-            if group is not None and one.owner_kinds.isdisjoint(args.exclude_owner_kinds):
+            yield
+            if one is None or not one.owner_kinds.isdisjoint(args.exclude_owner_kinds):
+                continue
+            if (group := _group(one)) is not None:
                 groups[group][name].append(one)
     return groups
 

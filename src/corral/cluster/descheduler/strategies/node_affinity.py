@@ -1,22 +1,22 @@
 """RemovePodsViolatingNodeAffinity: pods whose node does not match, or less than another."""
 
-from collections.abc import Generator
-
 from lightkube.models.core_v1 import Pod
 
 from corral.api import node_fit
 from corral.cluster.descheduler.arguments import REQUIRED, NodeAffinityArgs
-from corral.cluster.descheduler.handle import Handle
+from corral.cluster.descheduler.handle import Evictions, Handle
 from corral.cluster.descheduler.snapshot import PodInfo
 
 
-def evictions(args: NodeAffinityArgs, handle: Handle) -> Generator[PodInfo, bool, None]:
+def evictions(args: NodeAffinityArgs, handle: Handle) -> Evictions:
     """Yield pods that fit on a better node, and will be there."""
     for kind in args.node_affinity_type:
         is_wrong = _is_refused if kind == REQUIRED else _is_better
         for one in handle.evictable(handle.nodes, args):
-            if has_node_affinity(one.next_pod, kind) and is_wrong(handle, one):
-                yield one
+            goes = (
+                one is not None and has_node_affinity(one.next_pod, kind) and is_wrong(handle, one)
+            )
+            yield one if goes else None
 
 
 def has_node_affinity(pod: Pod, kind: str) -> bool:

@@ -1,20 +1,20 @@
 """RemovePodsViolatingNodeTaints: pods that do not tolerate a taint of their node."""
 
-from collections.abc import Generator
+from collections.abc import Iterable
 from typing import Final
 
 from lightkube.models.core_v1 import Taint
 
 from corral.api import node_fit
 from corral.cluster.descheduler.arguments import NodeTaintsArgs
-from corral.cluster.descheduler.handle import Handle
+from corral.cluster.descheduler.handle import Evictions, Handle
 from corral.cluster.descheduler.snapshot import PodInfo
 
 NO_SCHEDULE: Final = "NoSchedule"
 PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 
 
-def evictions(args: NodeTaintsArgs, handle: Handle) -> Generator[PodInfo, bool, None]:
+def evictions(args: NodeTaintsArgs, handle: Handle) -> Evictions:
     """Yield pods that do not tolerate a taint, unless they would come back."""
     for name in handle.nodes:
         spec = handle.snapshot.node(name).spec
@@ -22,9 +22,12 @@ def evictions(args: NodeTaintsArgs, handle: Handle) -> Generator[PodInfo, bool, 
         if not taints:
             continue
         for one in handle.evictable([name], args):
-            tolerated = (node_fit.tolerates(one.next_pod, each) for each in taints)
-            if not all(tolerated) and handle.leaves(one):
-                yield one
+            yield one if one is not None and _goes(handle, one, taints) else None
+
+
+def _goes(handle: Handle, one: PodInfo, taints: Iterable[Taint]) -> bool:
+    tolerated = (node_fit.tolerates(one.next_pod, each) for each in taints)
+    return not all(tolerated) and handle.leaves(one)
 
 
 def counts(args: NodeTaintsArgs, taint: Taint) -> bool:

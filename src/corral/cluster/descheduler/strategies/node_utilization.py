@@ -6,7 +6,7 @@ the scheduler will put it on a node that does not become overutilized (Low), or 
 the one it leaves (High): so the next cycle does not evict it again.
 """
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,11 +19,10 @@ from corral.cluster.descheduler.arguments import (
     Thresholds,
 )
 from corral.cluster.descheduler.default_evictor import PREFER_NO_EVICTION, priority_of
-from corral.cluster.descheduler.handle import Handle
+from corral.cluster.descheduler.handle import Evictions, Handle
 from corral.cluster.descheduler.snapshot import PodInfo, percentage
 from corral.reconcile.objects import annotations_of
 
-Evictions = Generator[PodInfo, bool, None]
 Percentages = Mapping[str, float]
 _FULL: Final = 100.0
 _QOS: Final = {"BestEffort": 0, "Burstable": 1, "Guaranteed": 2}
@@ -150,17 +149,20 @@ class _Sources:
         self, node: str, is_done: Callable[[], bool], is_good: Callable[[PodInfo, str], bool]
     ) -> Evictions:
         """Yield pods of a node, the least important first, while they land well."""
-        count = 0
-        for one in sorted(self._pods(node), key=_importance):
-            if is_done() or (self.limit is not None and count >= self.limit):
-                return
-            if is_good(one, self.handle.snapshot.landing(one)) and (yield one):
-                count += 1
-
-    def _pods(self, node: str) -> Iterator[PodInfo]:
+        found = []
         for one in self.handle.evictable_on(node, self.namespaces):
-            if not self.only or any(one.requested.get(name) for name in self.only):
-                yield one
+            if one is not None and self._counts(one):
+                found.append(one)
+            yield None
+        evicted = 0
+        for one in sorted(found, key=_importance):
+            if is_done() or (self.limit is not None and evicted >= self.limit):
+                return
+            yield one if is_good(one, self.handle.snapshot.landing(one)) else None
+            evicted += not one.settled
+
+    def _counts(self, one: PodInfo) -> bool:
+        return not self.only or any(one.requested.get(name) for name in self.only)
 
 
 def _importance(one: PodInfo) -> tuple[int, int, bool]:

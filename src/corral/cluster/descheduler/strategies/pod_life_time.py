@@ -1,6 +1,6 @@
 """PodLifeTime: pods that are too old, or in a state for too long."""
 
-from collections.abc import Generator, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -9,27 +9,34 @@ from lightkube.models.core_v1 import Pod
 from corral.api.time import parse_rfc3339
 from corral.cluster.descheduler.arguments import ConditionFilter, PodLifeTimeArgs
 from corral.cluster.descheduler.departure import Departure
-from corral.cluster.descheduler.handle import Handle
+from corral.cluster.descheduler.handle import Evictions, Handle
 from corral.cluster.descheduler.snapshot import PodInfo
 
 
-def evictions(args: PodLifeTimeArgs, handle: Handle) -> Generator[PodInfo, bool, None]:
+def evictions(args: PodLifeTimeArgs, handle: Handle) -> Evictions:
     """Yield pods that match all filters, the oldest first.
 
     A pod that is replaced may come back to its node; one that migrates needs another.
     """
-    found = [
-        one
-        for one in handle.evictable(handle.nodes, args)
-        if _is_too_old(args, one.pod, handle.now)
+    found = []
+    for one in handle.evictable(handle.nodes, args):
+        if one is not None and _is_over(args, one, handle.now):
+            found.append(one)
+        yield None
+    for one in sorted(found, key=lambda one: str(_created(one.pod))):
+        goes = one.departure is Departure.REPLACEMENT or handle.leaves(one)
+        yield one if goes else None
+
+
+def _is_over(args: PodLifeTimeArgs, one: PodInfo, now: datetime) -> bool:
+    """Return whether a pod matches all filters."""
+    return (
+        _is_too_old(args, one.pod, now)
         and _has_owner(args, one)
         and (not args.states or not states(args, one.pod).isdisjoint(args.states))
-        and (not args.conditions or _matches_conditions(args, one.pod, handle.now))
+        and (not args.conditions or _matches_conditions(args, one.pod, now))
         and (not args.exit_codes or not _exit_codes(args, one.pod).isdisjoint(args.exit_codes))
-    ]
-    for one in sorted(found, key=lambda one: str(_created(one.pod))):
-        if one.departure is Departure.REPLACEMENT or handle.leaves(one):
-            yield one
+    )
 
 
 def states(args: PodLifeTimeArgs, pod: Pod) -> frozenset[str]:

@@ -4,7 +4,8 @@ Pods go from the fullest domain, one at a time, until no two domains differ by m
 ``maxSkew``. All pods that a constraint selects count, also those that must not be evicted.
 """
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -15,7 +16,7 @@ from corral.api.errors import BadRequest
 from corral.api.selectors import LabelSelector, Requirement, label_selector
 from corral.cluster.descheduler.arguments import TopologySpreadArgs
 from corral.cluster.descheduler.default_evictor import priority_of
-from corral.cluster.descheduler.handle import Handle
+from corral.cluster.descheduler.handle import Evictions, Handle
 from corral.cluster.descheduler.snapshot import PodInfo
 from corral.reconcile.objects import labels_of
 
@@ -25,13 +26,18 @@ Domains = Mapping[str, Sequence[PodInfo]]
 """Pods by the value of the topology key."""
 
 
-def evictions(args: TopologySpreadArgs, handle: Handle) -> Generator[PodInfo, bool, None]:
+def evictions(args: TopologySpreadArgs, handle: Handle) -> Evictions:
     """Yield pods of domains that have too many, if they will be in one that has fewer."""
-    evictable = dict.fromkeys(handle.evictable(handle.nodes, args))
-    for constraint in _constraints(args, handle):
-        tried: set[PodInfo] = set()
-        while (one := _next(handle, constraint, evictable, tried)) is not None:
-            tried.add(one)
+    evictable: set[PodInfo] = set()
+    for each in handle.evictable(handle.nodes, args):
+        yield None
+        if each is not None:
+            evictable.add(each)
+    constraints = yield from _constraints(args, handle)
+    for constraint in constraints:
+        untried = set(evictable)
+        while (one := (yield from _next(handle, constraint, untried))) is not None:
+            untried.remove(one)
             yield one
 
 
@@ -57,10 +63,11 @@ class _Constraint:
         selector = str(self._selector)
         return self.namespace, self.key, self.max_skew, selector, str(terms), str(tolerations)
 
-    def domains(self, handle: Handle) -> Domains:
-        """Return the pods that count, by domain; a domain may have none."""
+    def domains(self, handle: Handle) -> Generator[None, None, Domains]:
+        """Return the pods that count, by domain; a domain may have none.  Yields between nodes."""
         found: dict[str, list[PodInfo]] = {}
         for name in handle.nodes:
+            yield
             value = labels_of(handle.snapshot.node(name)).get(self.key)
             if value is None or not self._has(handle, name):
                 continue
@@ -85,41 +92,45 @@ class _Constraint:
         return not self._taints or all(node_fit.tolerates(self._pod, each) for each in taints)
 
 
-def _constraints(args: TopologySpreadArgs, handle: Handle) -> Iterator[_Constraint]:
-    """Yield the constraints of all pods, each once."""
-    seen: set[tuple[object, ...]] = set()
+def _constraints(
+    args: TopologySpreadArgs, handle: Handle
+) -> Generator[None, None, Iterable[_Constraint]]:
+    """Return the constraints of all pods, each once; yields between pods."""
+    found: dict[tuple[object, ...], _Constraint] = {}
     for name in handle.nodes:
         for one in handle.snapshot.pods_on(name):
-            if not args.namespaces.has(one.key.namespace) or one.pod.spec is None:
-                continue
-            for each in one.pod.spec.topologySpreadConstraints or ():
-                if each.whenUnsatisfiable not in args.constraints:
-                    continue
-                try:
-                    constraint = _Constraint(one, each)
-                except BadRequest:
-                    continue
-                if constraint.identity not in seen:
-                    seen.add(constraint.identity)
-                    yield constraint
+            yield
+            if args.namespaces.has(one.key.namespace):
+                for constraint in _constraints_of(args, one):
+                    found.setdefault(constraint.identity, constraint)
+    return found.values()
+
+
+def _constraints_of(args: TopologySpreadArgs, one: PodInfo) -> Iterator[_Constraint]:
+    spec = one.pod.spec
+    for each in (spec and spec.topologySpreadConstraints) or ():
+        if each.whenUnsatisfiable in args.constraints:
+            with suppress(BadRequest):
+                yield _Constraint(one, each)
 
 
 def _next(
-    handle: Handle,
-    constraint: _Constraint,
-    evictable: Mapping[PodInfo, None],
-    tried: set[PodInfo],
-) -> PodInfo | None:
-    """Return the pod to evict next; None if the constraint is met, or no eviction helps."""
-    domains = constraint.domains(handle)
+    handle: Handle, constraint: _Constraint, untried: AbstractSet[PodInfo]
+) -> Generator[None, None, PodInfo | None]:
+    """Return the pod to evict next; None if the constraint is met, or no eviction helps.
+
+    Yields between pods.
+    """
+    domains = yield from constraint.domains(handle)
     sizes = {value: len(pods) for value, pods in domains.items()}
     least = min(sizes.values(), default=0)
     for value in sorted(sizes, key=lambda value: (-sizes[value], value)):
         if sizes[value] - least <= constraint.max_skew:
             return None
         for one in sorted(domains[value], key=_importance):
-            if one in tried or one not in evictable or not one.settled:
+            if one not in untried or not one.settled:
                 continue
+            yield
             landing = _domain(handle, constraint, handle.snapshot.landing(one))
             if landing in sizes and sizes[landing] < sizes[value] - 1:
                 return one
