@@ -30,10 +30,11 @@ def backoff_seconds(migration: Migration, others: Iterable[Migration], now: date
     """
     if not _is_automatic(migration):
         return 0.0
-    earlier = [each for each in others if _is_automatic(each) and age(each) < age(migration)]
-    earlier.sort(key=age, reverse=True)
+    # All that are over count: one that has failed within a second is as old as the next one.
+    over = [each for each in others if _is_automatic(each) and each.is_final]
+    over.sort(key=age, reverse=True)
     failures: list[Migration] = []
-    for each in earlier:
+    for each in over:
         if each.status.phase == SUCCEEDED:
             break
         if each.status.phase == FAILED and not is_being_deleted(each):

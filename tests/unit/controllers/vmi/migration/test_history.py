@@ -40,6 +40,20 @@ def test_each_failure_in_a_row_doubles_the_back_off(others, seconds):
     assert backoff_seconds(THIS, others, NOW) == seconds
 
 
+@pytest.mark.parametrize("name", ["a", "z"])
+def test_a_failure_within_the_second_of_the_next_migration_counts(name):
+    second = "2026-01-01T00:09:50Z"
+    failed = migration(
+        "Failed",
+        name=name,
+        uid="failed",
+        created=second,
+        failed_at=second,
+        annotations=AUTOMATIC,
+    )
+    assert backoff_seconds(THIS, [failed], NOW) == 10
+
+
 def test_migrations_of_users_have_no_back_off():
     assert backoff_seconds(migration("Pending"), [earlier(1), earlier(2)], NOW) == 0
 
