@@ -82,7 +82,7 @@ def test_a_machine_moves_and_keeps_its_address(user):
     first = ready(user)[0]
     name, uid = first["metadata"]["name"], first["metadata"]["uid"]
     node, address = placement(user)[uid]
-    assert user.corral("migrate", name) == f"VM {name} was scheduled to migrate\n"
+    assert user.corral("migrate", name) == f"VMI {name} was scheduled to migrate\n"
     assert set(ended(user).values()) == {"Succeeded"}
     until("it is ready", lambda: uid in placement(user))
     assert placement(user)[uid][0] != node

@@ -36,7 +36,7 @@ _HEADER: Final = ("NAMESPACE", "NAME", "NODE", "MOVES", "WHY")
 _EPILOG: Final = """\b
 Example:
   corral upgrade machines --dry-run
-  corral upgrade machines --node corral-1
+  corral upgrade machines --node host-1
 
 \b
 Exit codes:

@@ -51,8 +51,8 @@ def migrate(
         click.echo("Dry Run execution")
     name = targets[0].name
     with session.api_errors(f"Error migrating VirtualMachine {name}"):
-        asyncio.run(_migrate(session, targets, labels, node, dry=dry_run))
-    click.echo(f"VM {name} was scheduled to migrate")
+        target = asyncio.run(_migrate(session, targets, labels, node, dry=dry_run))
+    click.echo(f"{target.kind.upper()} {name} was scheduled to migrate")
 
 
 @click.command(cls=options.Command, epilog="\b\nExample:\n  corral migrate-cancel testvm")
@@ -65,7 +65,7 @@ def migrate_cancel(*, session: Session, machine: Sequence[str], dry_run: bool) -
     if dry_run:
         click.echo("Dry Run execution")
     asyncio.run(_cancel(session, target, dry=dry_run))
-    click.echo(f"VM {target.name} was scheduled to migrate-cancel")
+    click.echo(f"{target.kind.upper()} {target.name} was scheduled to migrate-cancel")
 
 
 def _targets(machine: Sequence[str], namespace: str) -> list[Target]:
@@ -99,14 +99,24 @@ async def _migrate(
     node: str | None,
     *,
     dry: bool,
-) -> None:
-    """Request the migration of the first target that exists.  Raises ApiError and Problem."""
+) -> Target:
+    """Request the migration of the first target that exists; return it.
+
+    Raises ApiError and Problem.
+    """
     async with session.client() as client:
         target = await _existing(client, targets)
         if node is not None:
             await _require_elsewhere(client, target, node)
             labels = labels | {_HOST_NAME: await _host_name(client, node)}
-        await _request(client, target, labels, dry=dry)
+        try:
+            await _request(client, target, labels, dry=dry)
+        except NotFound:  # the VM was there just now: its VMI is not
+            if target.kind != "vm":
+                raise
+            start = f"corral start {target.name} -n {target.namespace} starts it."
+            raise Problem(f"VM {target.name} does not run", start) from None
+        return target
 
 
 async def _existing(client: Client, targets: Sequence[Target]) -> Target:

@@ -179,7 +179,8 @@ class Host:
         annotations.update(self.storage())
         if "accelerator" in facts:
             name = f"{facts['hypervisor']} {facts.get('version', '')}".strip()
-            accelerator = f"{name}, {facts['accelerator']}"
+            accelerator = facts["accelerator"]
+            accelerator = name if accelerator == "none" else f"{name}, {accelerator}"
             annotations |= {ACCELERATOR: accelerator, REASON: facts["reason"]}
             annotations[NODE_LAUNCHER] = facts.get("launcher") or None
         if limits := self.limits():

@@ -72,6 +72,20 @@ def test_the_node_reports_its_clock(offset, status, words):
     assert words in condition["message"]
 
 
+@pytest.mark.parametrize(
+    ("facts", "accelerator"),
+    [
+        ({"hypervisor": "qemu", "version": "7.2.22", "accelerator": "kvm"}, "qemu 7.2.22, kvm"),
+        ({"hypervisor": "hollow", "accelerator": "none"}, "hollow"),
+    ],
+)
+def test_the_node_reports_what_runs_its_machines(facts, accelerator):
+    host = replace(HOST, facts=lambda: facts | {"reason": "that is why"})
+    annotations = host.node(NOW)["metadata"]["annotations"]
+    assert annotations["corral.dev/accelerator"] == accelerator
+    assert annotations["corral.dev/accelerator-reason"] == "that is why"
+
+
 def test_the_node_reports_its_network():
     network = {"network": "machines 10.244.0.0/16", "reason": "pasta is missing"}
     node = replace(HOST, network=lambda: network).node(NOW)
