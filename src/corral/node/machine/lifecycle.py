@@ -496,7 +496,8 @@ class Machine:
     def _executes(self, guest: Guest) -> bool:
         """Report whether the guest has been started, so that it could shut down."""
         stages = {Stage.WAKING, Stage.RECEIVING, Stage.SENT}
-        return not guest.halted and self.record.stage not in stages
+        arrives = self.record.stage is Stage.ARRIVING and guest.received
+        return not guest.halted and not arrives and self.record.stage not in stages
 
     # -- the end
 

@@ -11,9 +11,16 @@ from corral.aio import Background
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.fencing.watchdog import FENCED
 from corral.node.hollow.hypervisor import Behaviour, Hollow, HollowGuest
-from corral.node.hypervisor import Definition, GuestInfo, GuestInterface, HungError
+from corral.node.hypervisor import (
+    Definition,
+    GuestInfo,
+    GuestInterface,
+    HungError,
+    StartError,
+)
 from corral.node.limits.bounds import Bounds
 from corral.node.machine.boot_slots import BootSlots
+from corral.node.machine.disk_leases import LEASED, MachineLeases
 from corral.node.machine.lifecycle import Machine
 from corral.node.machine.migration.handover import Target
 from corral.node.network.attachment import Networking
@@ -95,7 +102,7 @@ def machine_of(tmp_path, hypervisor, limits, boot_slots, told, monkeypatch):
     monkeypatch.setattr(asyncio, "to_thread", inline)
     directory = tmp_path / "machines" / "u"
 
-    def make(**on_record):
+    def make(leases=None, **on_record):
         record = Record(**{"bounds": Bounds(cpu_nanos=300_000_000)} | NAMED | on_record)
         if on_record:
             directory.mkdir(parents=True, exist_ok=True)
@@ -114,6 +121,7 @@ def machine_of(tmp_path, hypervisor, limits, boot_slots, told, monkeypatch):
             on_step=lambda _step: None,
             start_guest_tasks=lambda _machine, _tasks: None,
             limits=limits,
+            leases=leases,
         )
 
     return make
@@ -365,3 +373,29 @@ async def test_disks_of_a_guest_that_ended_here_stay_with_its_pod(machine_of, li
     await machine.run(VMI, nothing)
     assert machine.record.stage is Stage.ENDED
     assert (machine.directory / "volumes" / "c.qcow2").exists()
+
+
+class LostLeases(MachineLeases):
+    """Leases in a directory that is lost."""
+
+    async def take_over(self, _uid, _drives):
+        raise StartError(LEASED, "the directory is lost")
+
+
+@pytest.mark.parametrize("seconds", [0, 3600])
+async def test_a_machine_that_waits_for_leases_ends_at_once(
+    machine_of, hypervisor, limits, seconds
+):
+    """Its guest has not run here since it was handed over: nothing hears the power button."""
+    limits.stopped = False
+    machine = machine_of(LostLeases(), stage=Stage.ARRIVING, arrival="m")
+    definition = Definition(vmi=VMI, directory=machine.directory, receives=True)
+    guest = await hypervisor.start(definition)
+    guest._state.stopped, guest._state.halted, guest._state.receiving = True, False, False
+    async with running(machine):
+        machine.stop(seconds)
+        await asyncio.sleep(5)
+        assert machine.record.stage is Stage.ENDED
+        assert machine.record.outcome is Outcome.FAILED
+        assert not machine.record.started_at
+    assert machine.directory not in hypervisor.guests

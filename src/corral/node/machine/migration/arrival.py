@@ -77,6 +77,7 @@ class Arrival:
         self._ended = Signal()
         self._failure = ""
         self._target: LocalTarget | None = None
+        self._has_arrived = False
 
     @property
     def _is_over(self) -> bool:
@@ -142,7 +143,7 @@ class Arrival:
         except (DriveError, StartError, GuestError, OSError) as error:
             self._failure = self._failure or _describe(error)
         finally:
-            if guest is not None and not self._is_over:
+            if guest is not None and not self._has_arrived:
                 await guest.release()
 
     async def _prepare(
@@ -209,8 +210,7 @@ class Arrival:
             target.changed.clear()
             await target.changed.wait()
         if step is TargetStep.RUN:
-            # Once told, it runs the guest: it is not to be cancelled half-way.
-            await finished(self._run_told(guest, target))
+            await self._run_guest(guest, paused=target.paused)
         else:
             self._failure = target.failure
 
@@ -230,25 +230,31 @@ class Arrival:
             cancelled=bool(target.failure),
         )
 
-    async def _run_told(self, guest: Guest, target: LocalTarget) -> None:
-        """Run the guest, and notify the source, which waits for that."""
-        await self._run_guest(guest, paused=target.paused)
-        target.is_running = True
-        target.notify()
-
     async def _run_guest(self, guest: Guest, *, paused: bool) -> None:
-        """Run the guest here.  Raises OSError if that cannot be recorded."""
+        """Run the guest here.  Raises OSError if that cannot be recorded.
+
+        Only while it waits for the leases can it be stopped: the guest stands still.
+        """
         state = self._state
         state.write(msgspec.structs.replace(state.record, stage=Stage.ARRIVING, paused=paused))
         state.step("arriving")
         await self._take_leases()
+        await finished(self._resume_guest(guest, paused=paused))
+
+    async def _resume_guest(self, guest: Guest, *, paused: bool) -> None:
+        """Lead the addresses here, run the guest, and notify the source, which waits for that."""
+        state = self._state
         await self._networking.take_over(state.record.id)
         if await state.resume_guest(guest, paused=paused):
             state.write(state.record.started())
         # Not before: the guest would stand still while the API is written.
         state.set_facts(replace(state.facts, addresses=state.record.addresses))
         self._report(Progress.ARRIVED)
+        self._has_arrived = True
         self._on_arrived(guest)
+        if self._target is not None:
+            self._target.is_running = True
+            self._target.notify()
 
     async def _take_leases(self) -> None:
         """Take the leases of the disks over from the source's host, which runs nothing any more.
@@ -273,11 +279,14 @@ class Arrival:
         state.set_facts(replace(state.facts, migration=migration))
 
     def _retract(self) -> None:
-        """Report to the source that the guest will not run here."""
-        if not self._is_over:
-            self._targets.remove(self._state.record.arrival)
-            if self._target is not None:
-                self._target.fail(self._failure or STOPPED)
+        """Tell the source that the guest will not run here; without a word if it might have."""
+        if self._has_arrived:
+            return
+        self._targets.remove(self._state.record.arrival)
+        if self._target is not None and self._is_over:
+            self._target.leave()
+        elif self._target is not None:
+            self._target.fail(self._failure or STOPPED)
 
     async def _fail(self) -> None:
         state = self._state

@@ -13,6 +13,7 @@ from corral.node.machine.migration.targets import LocalTarget
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """A target, as it reports itself.
 
+    state: how far it is; UNKNOWN if it was stopped once told to run the guest.
     disks: volumes whose disks the source copies.
     reported: whether the API shows the guest there.
     failure: why it has ended, without having run the guest.
@@ -25,7 +26,7 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_last(self) -> bool:
-        return self.reported or bool(self.failure)
+        return self.reported or bool(self.failure) or self.state is Target.UNKNOWN
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):

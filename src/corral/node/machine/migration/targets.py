@@ -73,6 +73,8 @@ class LocalTarget:
         self.paused = False
         self.is_running = False
         self.is_reported = False
+        self.has_left = False
+        """Whether it is not known any more whether the guest has run: the API shows that."""
         self.failure = ""
         self._waiters = Signal()
 
@@ -93,6 +95,8 @@ class LocalTarget:
         """How far it is."""
         if self.failure:
             return Target.ABSENT
+        if self.has_left:
+            return Target.UNKNOWN
         if self.is_told:
             return Target.RUNNING if self.is_running else Target.COMPLETE
         return Target.COMPLETE if self.is_complete else Target.RECEIVING
@@ -138,6 +142,11 @@ class LocalTarget:
             self.memory.close()
         self.notify()
 
+    def leave(self) -> None:
+        """End without a word on the guest, which it was told to run."""
+        self.has_left = True
+        self.notify()
+
     async def _until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             self._fail_if_over()
@@ -146,6 +155,8 @@ class LocalTarget:
     def _fail_if_over(self) -> None:
         if self.failure:
             raise target_failed(self.failure)
+        if self.has_left:
+            raise NoAnswerError("the target was stopped")
 
 
 class RemoteHosts(Protocol):

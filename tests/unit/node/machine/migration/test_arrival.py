@@ -11,8 +11,8 @@ import pytest
 from corral.aio import Background, run_until
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hollow.hypervisor import Hollow, HollowNetworks
-from corral.node.hypervisor import Definition, NoAnswerError, Outgoing
-from corral.node.machine.disk_leases import MachineLeases
+from corral.node.hypervisor import Definition, NoAnswerError, Outgoing, StartError
+from corral.node.machine.disk_leases import LEASED, MachineLeases
 from corral.node.machine.migration.arrival import Arrival
 from corral.node.machine.migration.handover import Target
 from corral.node.machine.migration.targets import MigrationTargets
@@ -37,7 +37,7 @@ VMI = msgspec.convert(
 class Site:
     """A host with a guest that runs, and a machine that is to receive it."""
 
-    def __init__(self, directory, record, networks):
+    def __init__(self, directory, record, networks, leases):
         self.hypervisor = Hollow()
         self.targets = MigrationTargets()
         self.source = directory / "source"
@@ -57,7 +57,7 @@ class Site:
             networking=Networking(networks),
             targets=self.targets,
             limits=MachineLimits(self.state, None, lambda: None),
-            leases=MachineLeases(),
+            leases=leases,
             arrived=self.arrived.append,
             require=lambda _record: None,
         )
@@ -106,8 +106,9 @@ def site_of(tmp_path, monkeypatch):
     monkeypatch.setattr(asyncio, "to_thread", inline)
 
     @asynccontextmanager
-    async def make(networks=None, **on_record):
-        site = Site(tmp_path, Record(arrival="m", **NAMED | on_record), networks)
+    async def make(networks=None, leases=None, **on_record):
+        record = Record(arrival="m", **NAMED | on_record)
+        site = Site(tmp_path, record, networks, leases or MachineLeases())
         await site.start_source()
         async with Background() as tasks:
             site.tasks = tasks
@@ -288,3 +289,36 @@ async def test_a_target_that_is_stopped_while_it_runs_the_guest_tells_its_source
         await telling
         assert await target.state() is Target.RUNNING
         assert site.state.record.stage is Stage.STARTED
+
+
+class LostLeases(MachineLeases):
+    """Leases in a directory that is lost."""
+
+    def __init__(self):
+        super().__init__()
+        self.is_tried = asyncio.Event()
+
+    async def take_over(self, _uid, _drives):
+        self.is_tried.set()
+        raise StartError(LEASED, "the directory is lost")
+
+
+async def test_a_target_that_waits_for_its_leases_can_be_stopped(site_of):
+    stop, leases = asyncio.Event(), LostLeases()
+    async with site_of(leases=leases) as site:
+        living = site.tasks.start(run_until(stop, site.arrival.run(VMI, nothing)), name="arrival")
+        site.arrival.arrange([], "a")
+        target = await site.send()
+        telling = asyncio.ensure_future(target.run_guest(paused=False))
+        await leases.is_tried.wait()
+        stop.set()
+        async with asyncio.timeout(5):
+            await living
+        assert (await site.hypervisor.find(site.directory)).received, "it has not run here"
+        assert not site.arrived
+        assert site.state.record.stage is Stage.ARRIVING
+        with pytest.raises(NoAnswerError, match="the target was stopped"):
+            await telling
+        assert await target.state() is Target.UNKNOWN, "it may have run, as far as its record says"
+        with pytest.raises(NoAnswerError):
+            await site.targets.reach("m", "here")

@@ -39,3 +39,10 @@ async def test_a_target_that_was_told_is_not_cancelled(target):
     await obey(target, Command(run=True, paused=True))
     await obey(target, Command(cancel="too late"))
     assert (target.is_told, target.paused, target.failure) == (True, True, "")
+
+
+async def test_a_target_that_is_stopped_once_told_says_no_more(target):
+    await obey(target, Command(run=True))
+    target.leave()
+    assert report_of(target) == Report(Target.UNKNOWN, ("root",))
+    assert report_of(target).is_last
