@@ -30,6 +30,7 @@ from corral.api.kinds.core.machine_nodes import MACHINE_NODES
 from corral.api.kinds.crd.definition import DEFINITION
 from corral.api.kinds.kubevirt.kinds import REPLICA_SET, VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.table import KindTable
+from corral.api.kinds.vmi.migration_status import CONTROLLERS_FIELDS
 from corral.api.object import AnyFields, Key, Struct
 from corral.api.request import Request, User
 from corral.client.client import Client
@@ -309,6 +310,9 @@ async def test_a_node_writes_only_its_own_vmis(cluster, replica_set):
         await change("a", spec={"hostname": "x"})
     with pytest.raises(ApiError, match='node "n1" is not allowed to move a VMI'):
         await change("a", status={"nodeName": "n2"})
+    for name in CONTROLLERS_FIELDS:
+        with pytest.raises(ApiError, match=f"to change status.migrationState.{name} of a VMI"):
+            await change("a", status={"migrationState": {name: "n1"}})
     state = {"migrationUid": "m", "sourceNode": "n2", "targetNode": "n1"}
     for name, failed in (("c", False), ("d", True)):
         labels = {"kubevirt.io/nodeName": "n2", "kubevirt.io/migrationTargetNodeName": "n1"}
@@ -318,7 +322,8 @@ async def test_a_node_writes_only_its_own_vmis(cluster, replica_set):
     for name, to in (("c", "n3"), ("d", "n1")):
         with pytest.raises(ApiError, match='node "n1" is not allowed to move a VMI'):
             await change(name, status={"nodeName": to})
-    assert (await change("c", status={"nodeName": "n1"})).status["nodeName"] == "n1"
+    moved = {"nodeName": "n1", "migrationState": {"completed": True}}
+    assert (await change("c", status=moved)).status["nodeName"] == "n1"
 
 
 async def test_the_aggregated_api_starts_a_machine(installed, replica_set):

@@ -15,6 +15,7 @@ from corral.api.kinds.cdi.population import POPULATE
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.kubevirt.migration import TARGET_NODE
 from corral.api.kinds.vmi.derived import NODE_LABEL
+from corral.api.kinds.vmi.migration_status import CONTROLLERS_FIELDS
 from corral.api.object import Document
 from corral.daemon.install.definitions import defined_kinds
 from corral.daemon.install.options import CONTROLLERS, Options, document
@@ -145,6 +146,13 @@ def _of_nodes() -> Iterator[Document]:
                 f"!{state}.?failed.orValue(false))"
             ),
             "move a VMI",
+        ),
+        *(
+            (
+                f"object.?status.migrationState.?{name}.orValue('') == {state}.?{name}.orValue('')",
+                f"change status.migrationState.{name} of a VMI",
+            )
+            for name in CONTROLLERS_FIELDS
         ),
         (
             (

@@ -17,6 +17,7 @@ from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.storage.common import SELECTED_NODE, STORAGE_LABEL
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
+from corral.api.kinds.vmi.migration_status import CONTROLLERS_FIELDS
 from corral.api.object import Document, Key
 from corral.server.authz.node_authorizer import CREATED_BY, HOSTNAME, node_of
 from corral.server.authz.node_claims import is_volume_at
@@ -172,6 +173,13 @@ class NodeRestriction:
         after, before = (at(each, "status", "nodeName") for each in (document, old))
         if after != before and not (after == node and _migrates(old, before, node)):
             raise _denied(call, document, f'node "{node}" is not allowed to move a VMI')
+        states = [at(each, "status", "migrationState") or {} for each in (document, old)]
+        for name in CONTROLLERS_FIELDS:
+            if len({each.get(name) or "" for each in states}) > 1:
+                why = (
+                    f'node "{node}" is not allowed to change status.migrationState.{name} of a VMI'
+                )
+                raise _denied(call, document, why)
 
     def _volume(self, call: Call, document: Document, old: Document | None) -> None:
         node = node_of(call.user)

@@ -199,3 +199,30 @@ def test_the_target_of_a_migration_moves_the_vmi_to_itself(state, moved, status)
     refused = nullcontext() if status == 200 else pytest.raises(Forbidden, match="to move a VMI")
     with refused:
         guard(call, vmi(moved), vmi("n2"))
+
+
+STATE = {
+    "migrationUid": "m",
+    "sourceNode": "n1",
+    "sourcePod": "p1",
+    "targetNode": "n2",
+    "targetPod": "p2",
+}
+
+
+@pytest.mark.parametrize("before", [STATE, None])
+@pytest.mark.parametrize("field", STATE)
+def test_a_node_does_not_decide_who_migrates_where(field, before):
+    user = User(name="system:node:n1", groups=("system:nodes",))
+    call = SimpleNamespace(
+        user=user, request=SimpleNamespace(user=None), kind=VIRTUAL_MACHINE_INSTANCE
+    )
+
+    def vmi(state):
+        metadata = {"name": "vm", "namespace": "default"}
+        return {"metadata": metadata, "status": {"nodeName": "n1", "migrationState": state}}
+
+    guard = NodeRestriction(None).guards()[storage(VIRTUAL_MACHINE_INSTANCE)]
+    guard(call, vmi({**(before or {}), "failed": True, "failureReason": "no room"}), vmi(before))
+    with pytest.raises(Forbidden, match=f"to change status.migrationState.{field} of a VMI"):
+        guard(call, vmi({**(before or {}), field: "another"}), vmi(before))

@@ -1,8 +1,19 @@
 """Status of a VMI's latest live migration."""
 
+from typing import Final
+
 import msgspec
 
 from corral.api.object import AnyFields, Quantity, Struct, Time
+
+CONTROLLERS_FIELDS: Final = (
+    "migrationUid",
+    "sourceNode",
+    "sourcePod",
+    "targetNode",
+    "targetPod",
+)
+"""Fields of ``status.migrationState`` that the migration controller decides, and nodes obey."""
 
 
 class MigrationSide(Struct, kw_only=True):
