@@ -134,14 +134,14 @@ class MigrationOptions:
 
     bandwidth: bytes a second, 0 for no limit.
     progress_seconds: after which it fails if it makes no progress, 0 for no limit.
-    completion_seconds: after which it fails, 0 for no limit.
+    completion_seconds_per_gib: of memory and copied disks, after which it fails; 0 for no limit.
     auto_converge: whether the guest may be slowed down.
     max_downtime_ms: milliseconds for which the guest may stand still at the switch-over.
     """
 
     bandwidth: int = 0
     progress_seconds: float = 0.0
-    completion_seconds: float = 0.0
+    completion_seconds_per_gib: float = 0.0
     auto_converge: bool = False
     max_downtime_ms: int = MAX_DOWNTIME_MS
 

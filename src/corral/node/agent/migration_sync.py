@@ -6,7 +6,7 @@ import msgspec
 from lightkube.models.core_v1 import Pod
 
 from corral.api.errors import NotFound
-from corral.api.kinds.vmi.derived import COMPUTE, guest_memory
+from corral.api.kinds.vmi.derived import COMPUTE
 from corral.api.kinds.vmi.migration_configuration import MAX_DOWNTIME_MS
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -64,7 +64,7 @@ class MigrationSync:
             return
         if state.abort_requested:
             machine.departure.cancel()
-        options = _options(vmi, state)
+        options = _options(state)
         machine.departure.request(
             Order(uid=state.migration_uid, node=state.target_node, options=options)
         )
@@ -95,20 +95,13 @@ def _message(pod: Pod) -> str:
     return ""
 
 
-def _options(vmi: VirtualMachineInstance, state: MigrationState) -> MigrationOptions:
-    """Return the settings of a migration: ``migrationConfiguration``, as the controller wrote it.
-
-    The time to complete grows with the guest's memory and disks; a part of a GiB counts as one.
-    """
+def _options(state: MigrationState) -> MigrationOptions:
+    """Return the settings of a migration, as the controller wrote them."""
     settings: dict[str, Any] = msgspec.to_builtins(state.migration_configuration) or {}
     return MigrationOptions(
         bandwidth=amount(settings.get("bandwidthPerMigration")).rounded_up(),
         progress_seconds=float(settings.get("progressTimeout") or 0),
-        completion_seconds=float(settings.get("completionTimeoutPerGiB") or 0) * _gibibytes(vmi),
+        completion_seconds_per_gib=float(settings.get("completionTimeoutPerGiB") or 0),
         auto_converge=bool(settings.get("allowAutoConverge")),
         max_downtime_ms=settings.get("maxDowntimeMs") or MAX_DOWNTIME_MS,
     )
-
-
-def _gibibytes(vmi: VirtualMachineInstance) -> int:
-    return max(1, -(-guest_memory(vmi.spec.domain).rounded_up() // (1 << 30)))

@@ -10,8 +10,10 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from corral.aio import Background
+from corral.api.kinds.vmi.derived import guest_memory
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.counters import MigrationCounters
 from corral.node.hypervisor import GuestError, MigrationOptions, Outgoing
@@ -99,11 +101,12 @@ class SourceMigration:
         self, tasks: Background, vmi: VirtualMachineInstance, outgoing: Outgoing
     ) -> None:
         nodes = [node_of(vmi, volume) for volume in outgoing.disks]
+        memory = guest_memory(vmi.spec.domain).rounded_up()
+        tasks.start(self._limit(outgoing.options, memory), name="limits")
         for volume, node in zip(outgoing.disks, nodes, strict=True):
             await self._mirror(tasks, outgoing, volume, node)
         await self._until(lambda: all(self._jobs.get(_job(one)) == "ready" for one in nodes))
         await self._send_memory(outgoing)
-        tasks.start(self._limit(outgoing.options), name="limits")
         tasks.start(self._allow_downtime(outgoing.options), name="downtime")
         await self._until(lambda: self._status == _PRE_SWITCHOVER)
         await self._finish_mirrors(nodes)
@@ -182,27 +185,33 @@ class SourceMigration:
                     raise GuestError(f"the copy of a disk has failed ({job})")
             await self._next_event()
 
-    async def _limit(self, options: MigrationOptions) -> None:
-        """Fail a migration that takes too long, or makes no progress.
+    async def _limit(self, options: MigrationOptions, memory: int) -> None:
+        """Fail a migration that takes too long, or makes no progress; from its disks on.
 
-        QEMU reports neither as an event: its counters are read once a second (virt-launcher's way).
+        The guest's writes wait for their copies, so that a target which hangs stops them.  QEMU
+        reports neither as an event: its counters are read once a second (virt-launcher's way).
+        ``memory``: bytes of the guest.
         """
         now = asyncio.get_running_loop().time
         begun = progressed = now()
-        least = -1
+        progress = _Progress(memory)
         while not self._failure:
             await asyncio.sleep(_SAMPLE_SECONDS)
-            counters = {}
             with suppress(MonitorError):  # its end is an event
-                counters = await self._monitor.execute("query-migrate")
-            left = counters.get("ram", {}).get("remaining", least)
-            if least < 0 or left < least:
-                least, progressed = left, now()
+                sent = (await self._monitor.execute("query-migrate")).get("ram")
+                if progress.observe(sent, await self._copies()):
+                    progressed = now()
+            seconds = options.completion_seconds_per_gib * progress.gibibytes
             if 0 < options.progress_seconds < now() - progressed:
                 self._failure = STUCK.format(options.progress_seconds)
-            elif 0 < options.completion_seconds < now() - begun:
-                self._failure = INCOMPLETE.format(options.completion_seconds)
+            elif 0 < seconds < now() - begun:
+                self._failure = INCOMPLETE.format(seconds)
         self._events.put_nowait({"event": "LIMIT"})
+
+    async def _copies(self) -> list[dict[str, Any]]:
+        """Return QEMU's counters of the disks that are copied."""
+        jobs = await self._monitor.execute("query-block-jobs")
+        return [each for each in jobs if each["device"].startswith(_PREFIX)]
 
     async def _allow_downtime(self, options: MigrationOptions) -> None:
         """Allow twice the downtime each second, up to its limit.
@@ -223,8 +232,7 @@ class SourceMigration:
         if not self.is_active:
             return None
         memory = (await self._monitor.execute("query-migrate")).get("ram", {})
-        jobs = await self._monitor.execute("query-block-jobs")
-        disks = [each for each in jobs if each["device"].startswith(_PREFIX)]
+        disks = await self._copies()
         return MigrationCounters(
             total=memory.get("total", 0) + sum(each["len"] for each in disks),
             processed=memory.get("transferred", 0) + sum(each["offset"] for each in disks),
@@ -273,6 +281,41 @@ class SourceMigration:
     async def _next_event(self) -> None:
         if (await self._events.get())["event"] == "END":
             raise GuestError("QEMU has ended")
+
+
+class _Progress:
+    """How much of a guest is left to send; ``memory``: its bytes."""
+
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
+        self._sizes: dict[str, int] = {}
+        """Of the copies as they began: a copy grows with what the guest writes."""
+        self._least: int | None = None
+        self._sends_memory = False
+
+    def observe(
+        self, memory: Mapping[str, int] | None, copies: Sequence[Mapping[str, Any]]
+    ) -> bool:
+        """Take counters, of memory once that is sent; return whether less is left than ever.
+
+        Memory follows when the disks are copied, so that then more is left.
+        """
+        for each in copies:
+            if each["len"]:
+                self._sizes.setdefault(each["device"], each["len"])
+        left = sum(each["len"] - each["offset"] for each in copies)
+        left += (memory or {}).get("remaining", 0)
+        begins = memory is not None and not self._sends_memory
+        self._sends_memory = self._sends_memory or begins
+        if self._least is None or begins or left < self._least:
+            self._least = left
+            return True
+        return False
+
+    @property
+    def gibibytes(self) -> int:
+        """The size of memory and disks; a part of a GiB counts as one."""
+        return max(1, -(-(self._memory + sum(self._sizes.values())) // (1 << 30)))
 
 
 _PREFIX = "move-"

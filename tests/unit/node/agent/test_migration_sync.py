@@ -72,10 +72,10 @@ def ended(message):
     return msgspec.convert({"metadata": {"name": "target"}, "status": status}, Pod)
 
 
-def vmi(state, *, node="a", phase="Running", memory="64Mi"):
+def vmi(state, *, node="a", phase="Running"):
     document = {
         "metadata": {"name": "vm", "namespace": "default", "uid": "u"},
-        "spec": {"domain": {"devices": {}, "memory": {"guest": memory}}},
+        "spec": {"domain": {"devices": {}}},
         "status": {"phase": phase, "nodeName": node, "migrationState": state},
     }
     return msgspec.convert(document, VirtualMachineInstance)
@@ -122,11 +122,11 @@ async def test_settings_of_a_migration_are_those_of_its_state():
         "maxDowntimeMs": 50,
     }
     state = {**PREPARED, "migrationConfiguration": settings}
-    [(_, order)] = await calls(Machine(SOURCE), state, memory="1025Mi")
+    [(_, order)] = await calls(Machine(SOURCE), state)
     assert order.options == MigrationOptions(
         bandwidth=64 << 20,
         progress_seconds=150,
-        completion_seconds=200,
+        completion_seconds_per_gib=100,
         auto_converge=True,
         max_downtime_ms=50,
     )

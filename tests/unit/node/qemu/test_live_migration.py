@@ -139,8 +139,40 @@ async def test_a_migration_without_progress_is_given_up(pair, looptime):
 async def test_a_migration_that_takes_too_long_is_given_up(pair, looptime):
     fake = Fake({}, {"query-migrate": {}})
     with pytest.raises(GuestError, match="not completed after 30 seconds"):
-        await send(fake, pair[0], progress_seconds=1000, completion_seconds=30)
+        await send(fake, pair[0], progress_seconds=1000, completion_seconds_per_gib=30)
     assert 30 < looptime < 33
+
+
+@pytest.mark.looptime
+async def test_a_disk_whose_target_hangs_is_given_up(pair, looptime):
+    """The guest's writes wait for their copies."""
+    fake = Fake({}, {"query-block-jobs": [{**JOB, "len": 3 << 30, "offset": 5}]})
+    with pytest.raises(GuestError, match="stuck for 10 seconds"):
+        await send(fake, pair[0], "root", progress_seconds=10)
+    assert 10 < looptime < 13
+    assert "migrate" not in fake.asked
+
+
+@pytest.mark.looptime
+async def test_the_time_to_complete_grows_with_the_disks_as_they_are_at_first(pair, looptime):
+    fake = Fake({}, {"query-block-jobs": [{**JOB, "len": 3 << 30, "offset": 5}]})
+    sending = asyncio.ensure_future(send(fake, pair[0], "root", completion_seconds_per_gib=10))
+    await asyncio.sleep(5)
+    fake.results["query-block-jobs"] = [{**JOB, "len": 9 << 30, "offset": 6 << 30}]
+    with pytest.raises(GuestError, match="not completed after 40 seconds"):
+        await sending
+    assert 40 < looptime < 43
+
+
+@pytest.mark.looptime
+async def test_memory_that_follows_the_disks_is_progress(pair, looptime):
+    fake = Fake({}, {"query-block-jobs": [{**JOB, "len": 10, "offset": 10}]})
+    sending = asyncio.ensure_future(send(fake, pair[0], "root", progress_seconds=10))
+    await asyncio.sleep(8)
+    fake.results["query-migrate"] = {"ram": {"remaining": 5}}
+    with pytest.raises(GuestError, match="stuck for 10 seconds"):
+        await sending
+    assert 18 < looptime < 21
 
 
 @pytest.mark.looptime
@@ -151,7 +183,7 @@ async def test_a_migration_that_takes_too_long_is_given_up(pair, looptime):
 async def test_a_guest_is_stopped_for_no_longer_than_it_has_to(pair, limit, allowed):
     fake = Fake({}, {"query-migrate": {}})
     with pytest.raises(GuestError, match="not completed"):
-        await send(fake, pair[0], completion_seconds=30, max_downtime_ms=limit)
+        await send(fake, pair[0], completion_seconds_per_gib=30, max_downtime_ms=limit)
     assert fake.downtimes == allowed
 
 
