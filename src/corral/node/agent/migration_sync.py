@@ -16,7 +16,7 @@ from corral.node.hypervisor import MigrationOptions
 from corral.node.machine.lifecycle import Machine
 from corral.node.machine.migration.departure import Order
 from corral.node.machine.migration.handover import Target
-from corral.node.state.facts import has_never_run
+from corral.node.state.facts import NEVER_STARTED
 from corral.node.state.machine_record import Stage
 from corral.node.status.pod_status import has_ended
 
@@ -82,16 +82,16 @@ class MigrationSync:
             machine.departure.observe(Target.GONE)
             return
         if has_ended(pod):
-            never_ran = has_never_run(_message(pod))
+            never_ran = _reason(pod) == NEVER_STARTED
             machine.departure.observe(Target.ABSENT if never_ran else Target.GONE)
 
 
-def _message(pod: Pod) -> str:
-    """Return the message with which the machine of a pod has ended; empty if there is none."""
+def _reason(pod: Pod) -> str:
+    """Return the reason with which the machine of a pod has ended; empty if there is none."""
     for each in (pod.status and pod.status.containerStatuses) or ():
         terminated = each.state and each.state.terminated
         if each.name == COMPUTE and terminated:
-            return terminated.message or ""
+            return terminated.reason or ""
     return ""
 
 

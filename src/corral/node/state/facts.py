@@ -105,6 +105,8 @@ class Facts:
     """The message of the outcome."""
     out_of_memory: bool = False
     """True if it was ended for exceeding its memory limit."""
+    never_ran: bool = False
+    """True if it has ended, and its guest has executed nothing here."""
     migration: Migration | None = None
 
     @property
@@ -128,6 +130,8 @@ STUCK = "FailedKillPod"
 """A kubelet's event reason for a pod that it cannot kill; reason of Synchronized meanwhile."""
 OOM_KILLED = "OOMKilled"
 """A kubelet's reason for a container that exceeded its memory limit."""
+NEVER_STARTED = "NeverStarted"
+"""Reason of a container's end whose guest has executed nothing: a migration's source keeps it."""
 PAUSED_BY_USER = "PausedByUser"
 PAUSED_BY_IO_ERROR = "PausedIOError"
 
@@ -147,7 +151,6 @@ LOST = (
     " report it."
 )
 _NOT_STARTED = "The VirtualMachineInstance was stopped before it was started."
-_NOT_RECEIVED = "The migration target failed: "
 
 _OUTCOMES = {
     Change.POWERED_OFF: (Outcome.SUCCEEDED, SHUT_DOWN),
@@ -220,7 +223,7 @@ def _with_outcome(facts: Facts, outcome: Outcome, message: str) -> Facts:
 
 def never_started(facts: Facts) -> Facts:
     """Return the facts of a machine that was stopped before its guest ran."""
-    return _with_outcome(facts, Outcome.FAILED, _NOT_STARTED)
+    return _without_guest(facts, _NOT_STARTED)
 
 
 def start_failed(facts: Facts, why: str) -> Facts:
@@ -253,12 +256,13 @@ def migrated(facts: Facts) -> Facts:
 
 def not_received(facts: Facts, why: str) -> Facts:
     """Return the facts of a migration's target whose guest has not run there."""
-    return _with_outcome(facts, Outcome.FAILED, f"{_NOT_RECEIVED}{why}")
+    return _without_guest(facts, f"The migration target failed: {why}")
 
 
-def has_never_run(message: str) -> bool:
-    """Report whether the message of an outcome says that the guest has executed nothing."""
-    return message == _NOT_STARTED or message.startswith(_NOT_RECEIVED)
+def _without_guest(facts: Facts, message: str) -> Facts:
+    if facts.outcome is not None:
+        return facts
+    return replace(_with_outcome(facts, Outcome.FAILED, message), never_ran=True)
 
 
 def keeps_disks(facts: Facts) -> bool:
@@ -267,7 +271,7 @@ def keeps_disks(facts: Facts) -> bool:
     They do not where the node was short of resources, or where nothing can be found in them: the
     guest has gone on elsewhere with copies of them, or it has never run here.
     """
-    return not (facts.evicted or facts.message == MIGRATED or has_never_run(facts.message))
+    return not (facts.evicted or facts.message == MIGRATED or facts.never_ran)
 
 
 def lost(facts: Facts) -> Facts:

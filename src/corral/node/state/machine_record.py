@@ -57,6 +57,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     claim: the claim that its memory is saved to, or restored from.
     memory: that claim's directory; paused: whether that guest was paused by its user.
     bounds: its resource limits; out_of_memory: whether it was ended for exceeding its memory limit.
+    never_ran: whether it has ended, and its guest has executed nothing here.
     groups: the control groups that limit it, or were about to.
     unhealthy: why its liveness probe failed; evicted: why its node evicted it.
     exclusive: whether two of it must never run; fenced: why its node ended it for that.
@@ -81,6 +82,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     bounds: Bounds = Bounds()
     groups: tuple[str, ...] = ()
     out_of_memory: bool = False
+    never_ran: bool = False
     unhealthy: str = ""
     evicted: str = ""
     exclusive: bool = False

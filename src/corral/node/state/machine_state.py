@@ -53,6 +53,7 @@ class MachineState:
             outcome=record.outcome,
             message=record.message,
             out_of_memory=record.out_of_memory,
+            never_ran=record.never_ran,
             migration=_migration(record),
         )
         self.recorder = recorder
@@ -152,6 +153,7 @@ class MachineState:
             outcome=facts.outcome,
             message=facts.message,
             out_of_memory=facts.out_of_memory,
+            never_ran=facts.never_ran,
         )
         try:
             self.write(ended)

@@ -10,7 +10,7 @@ from corral.api.kinds.core.node_pressure import EVICTED
 from corral.api.kinds.core.pod import quality_of_service
 from corral.api.kinds.vmi.derived import COMPUTE, UNPAUSED
 from corral.api.object import Document
-from corral.node.state.facts import OOM_KILLED, Facts, Progress, State, Trouble
+from corral.node.state.facts import NEVER_STARTED, OOM_KILLED, Facts, Progress, State, Trouble
 from corral.node.state.machine_record import Outcome
 
 _FINAL = frozenset({"Succeeded", "Failed"})
@@ -196,6 +196,8 @@ def _terminated(facts: Facts, name: str, before: Document, now: str) -> Document
     code, reason = (0, "Completed") if facts.outcome is Outcome.SUCCEEDED else (1, "Error")
     if facts.out_of_memory and name == COMPUTE:
         code, reason = _KILLED, OOM_KILLED
+    elif facts.never_ran and name == COMPUTE:
+        reason = NEVER_STARTED
     return {
         "exitCode": code,
         "reason": reason,

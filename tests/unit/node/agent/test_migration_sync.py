@@ -9,9 +9,11 @@ from lightkube.models.core_v1 import Pod
 from corral.api.errors import NotFound
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.agent.migration_sync import MigrationSync
-from corral.node.hypervisor import MigrationOptions
+from corral.node.hypervisor import Change, MigrationOptions
 from corral.node.machine.migration.handover import Target
+from corral.node.state.facts import Facts, fold, not_received, start_failed
 from corral.node.state.machine_record import Record, Stage
+from corral.node.status.pod_status import pod_status
 
 NAMED = {"namespace": "default", "instance": "vm", "uid": "u"}
 SOURCE = Record(**NAMED, pod="source", pod_uid="1", stage=Stage.STARTED, started_at=1.0)
@@ -61,14 +63,11 @@ def pod(name, phase="Running", *addresses):
     return msgspec.convert({"metadata": {"name": name}, "status": status}, Pod)
 
 
-def ended(message):
-    """The target's pod, whose machine has ended with a message."""
-    terminated = {"exitCode": 1, "message": message}
-    compute = {
-        "name": "compute", "image": "", "imageID": "", "ready": False, "restartCount": 0,
-        "state": {"terminated": terminated},
-    }  # fmt: skip
-    status = {"phase": "Failed", "containerStatuses": [compute]}
+def ended(facts):
+    """The target's pod, as its node reports that its machine has ended."""
+    facts = fold(facts, Change.GONE)
+    spec = {"containers": [{"name": "compute"}]}
+    status = pod_status(facts, msgspec.convert({"spec": spec}, Pod), "", "2026-01-01T00:00:00Z")
     return msgspec.convert({"metadata": {"name": "target"}, "status": status}, Pod)
 
 
@@ -152,6 +151,7 @@ async def test_a_machine_that_is_no_source_migrates_nothing(state, of_vmi):
     assert await calls(Machine(SOURCE), state, **of_vmi) == []
 
 
+FENCED = Facts(fenced="the node was cut off")
 SENT = msgspec.structs.replace(SOURCE, stage=Stage.SENT, departure="m", departure_node="b")
 
 
@@ -161,8 +161,11 @@ SENT = msgspec.structs.replace(SOURCE, stage=Stage.SENT, departure="m", departur
         ([pod("target")], "b", [("observe", Target.RUNNING)]),
         ([pod("target")], "a", []),
         ([pod("target", "Failed")], "a", [("observe", Target.GONE)]),
-        ([ended("The migration target failed: no room")], "a", [("observe", Target.ABSENT)]),
-        ([ended("The VirtualMachineInstance crashed.")], "a", [("observe", Target.GONE)]),
+        ([ended(not_received(Facts(), "no room"))], "a", [("observe", Target.ABSENT)]),
+        ([ended(not_received(FENCED, "no room"))], "a", [("observe", Target.ABSENT)]),
+        ([ended(start_failed(Facts(), "no room"))], "a", [("observe", Target.GONE)]),
+        ([ended(FENCED)], "a", [("observe", Target.GONE)]),
+        ([ended(Facts())], "a", [("observe", Target.GONE)]),
         ([], "a", [("observe", Target.GONE)]),
     ],
 )

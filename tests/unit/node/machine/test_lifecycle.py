@@ -343,6 +343,7 @@ async def test_a_machine_that_has_migrated_leaves_no_disks(machine_of, hyperviso
             "stage": Stage.DEFINED,
             "outcome": Outcome.FAILED,
             "message": not_received(Facts(), "").message,
+            "never_ran": True,
         },
     ],
 )

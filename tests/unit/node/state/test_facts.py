@@ -12,8 +12,10 @@ from corral.node.state.facts import (
     destroyed,
     fold,
     never_started,
+    not_received,
     out_of_memory,
     responsive,
+    start_failed,
     stuck,
     unresponsive,
 )
@@ -109,3 +111,15 @@ def test_the_first_reason_counts():
     assert fold(never_started(Facts()), Change.GONE) == replace(
         never_started(Facts()), state=State.ENDED
     )
+    assert never_started(off) == off
+
+
+@pytest.mark.parametrize("cause", ["evicted", "fenced", "unhealthy"])
+def test_whether_the_guest_has_run_does_not_hang_on_why_it_ended(cause):
+    facts = Facts(**{cause: "because"})
+    assert never_started(facts).never_ran
+    assert not_received(facts, "no room").never_ran
+    assert "because" in not_received(facts, "no room").message
+    for others in (start_failed(facts, "no room"), destroyed(facts, in_order=True)):
+        assert not others.never_ran
+        assert never_started(others) == others

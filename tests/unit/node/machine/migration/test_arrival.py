@@ -187,6 +187,9 @@ async def test_a_target_whose_migration_fails_ends(site_of):
         assert target.failure == "it was cancelled"
         assert site.state.facts.outcome is Outcome.FAILED
         assert site.state.facts.message == "The migration target failed: it was cancelled"
+        assert MachineState(
+            records.read(site.directory), site.directory, recorder=None, step=None
+        ).facts.never_ran, "also after a restart"
         assert site.directory not in site.hypervisor.guests
         with pytest.raises(NoAnswerError):
             await site.targets.reach("m", "here")
