@@ -6,6 +6,7 @@ the channel after its last one.
 
 import msgspec
 
+from corral.api.errors import LONGEST_MESSAGE, shortened
 from corral.node.machine.migration.handover import Target
 from corral.node.machine.migration.targets import LocalTarget
 
@@ -47,4 +48,4 @@ async def obey(target: LocalTarget, command: Command) -> None:
     if command.run and not target.failure:
         target.tell(paused=command.paused)
     elif command.cancel:
-        await target.cancel(command.cancel)
+        await target.cancel(shortened(command.cancel, LONGEST_MESSAGE))

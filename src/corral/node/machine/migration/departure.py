@@ -11,14 +11,13 @@
 A manager that finds Sending cancels the migration: the guest runs on.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 import msgspec
 
-from corral.aio import Background, Signal, wait_at_most
+from corral.aio import Background, Signal, run_until, wait_at_most
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.node.hypervisor import Guest, GuestError, MigrationOptions, NoAnswerError, Outgoing
@@ -60,6 +59,8 @@ class Departure:
         self._cancelled = Signal()
         self._recheck = Signal()
         self._observed = Target.UNKNOWN
+        self._target: MigrationTarget | None = None
+        """The target that is reached, until the guest stays or is handed over."""
         self._may_be_told = True
         """Whether the target may have been told to run the guest, also by an earlier manager."""
         self.idle = Signal(is_set=True)
@@ -106,6 +107,9 @@ class Departure:
             elif self._order is not None:
                 await self._migrate(guest, vmi, self._order)
         finally:
+            if self._target is not None:
+                self._target.release()
+                self._target = None
             self.idle.set()
 
     async def _migrate(self, guest: Guest, vmi: VirtualMachineInstance, order: Order) -> None:
@@ -127,12 +131,9 @@ class Departure:
         )
         state.step("sending")
         state.recorder.vmi_event("Normal", "Migrating", "VirtualMachineInstance is migrating.")
-        target: MigrationTarget | None = None
-        try:
-            target = await self._reach(order.uid, order.node)
-            failure = await self._send(guest, vmi, target, order)
-        except (GuestError, OSError) as error:
-            failure = describe(error)
+        sending = await run_until(self._cancelled, self._send(guest, vmi, order))
+        failure = CANCELLED if sending is None else sending
+        target = self._target
         known = Target.ABSENT if target is None else await target.state()
         step = source_step(
             state.record.stage, known, sent=not failure, fails=bool(failure) or self._stops
@@ -155,20 +156,10 @@ class Departure:
         """Report whether the guest is to stay, or has ended."""
         return self._cancelled.is_set() or self._state.facts.outcome is not None
 
-    async def _send(
-        self, guest: Guest, vmi: VirtualMachineInstance, target: MigrationTarget, order: Order
-    ) -> str:
+    async def _send(self, guest: Guest, vmi: VirtualMachineInstance, order: Order) -> str:
         """Send the guest until both sides have reported success; return why it has failed."""
-        async with Background() as tasks:
-            cancelled = tasks.start(self._cancelled.wait(), name="cancelled")
-            sending = tasks.start(self._transfer(guest, vmi, target, order), name="send")
-            await asyncio.wait({cancelled, sending}, return_when=asyncio.FIRST_COMPLETED)
-            return sending.result() if sending.done() else CANCELLED
-
-    async def _transfer(
-        self, guest: Guest, vmi: VirtualMachineInstance, target: MigrationTarget, order: Order
-    ) -> str:
         try:
+            target = self._target = await self._reach(order.uid, order.node)
             outgoing = Outgoing(
                 memory=await target.open_memory(),
                 disks=target.disks,
@@ -221,7 +212,7 @@ class Departure:
         state = self._state
         while True:
             self._recheck.clear()
-            target, known = await self._target()
+            target, known = await self._known()
             step = source_step(
                 state.record.stage, known, sent=True, fails=False, told=self._may_be_told
             )
@@ -246,16 +237,23 @@ class Departure:
         state.record_outcome(migrated(state.facts))
         await state.destroy(guest)
 
-    async def _target(self) -> tuple[MigrationTarget | None, Target]:
-        """Return the target, if it can be reached, and how far it is."""
-        record = self._state.record
+    async def _known(self) -> tuple[MigrationTarget | None, Target]:
+        """Return the target, if it can be reached, and how far it is.
+
+        What the API shows meanwhile ends the wait for its answer.
+        """
         if self._observed is Target.RUNNING:  # whether it answers or not
             return None, Target.RUNNING
+        target = await run_until(self._recheck, self._reached())
+        return (None, self._observed) if target is None else (target, await target.state())
+
+    async def _reached(self) -> MigrationTarget | None:
+        record = self._state.record
         try:
-            target = await self._reach(record.departure, record.departure_node)
-            return target, await target.state()
+            self._target = await self._reach(record.departure, record.departure_node)
         except NoAnswerError:
-            return None, self._observed
+            return None
+        return self._target
 
     async def _told(self, target: MigrationTarget, guest: Guest) -> bool:
         """Have the target run the guest; return whether the API shows it there.
@@ -263,11 +261,7 @@ class Departure:
         It may not answer any more, so what the API shows meanwhile ends this as well.
         """
         self._may_be_told = True
-        async with Background() as tasks:
-            observed = tasks.start(self._recheck.wait(), name="observed")
-            telling = tasks.start(self._tell(target, guest), name="tell")
-            await asyncio.wait({observed, telling}, return_when=asyncio.FIRST_COMPLETED)
-            return telling.done() and telling.result()
+        return await run_until(self._recheck, self._tell(target, guest)) or False
 
     async def _tell(self, target: MigrationTarget, guest: Guest) -> bool:
         try:

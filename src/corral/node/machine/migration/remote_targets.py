@@ -5,15 +5,16 @@ A channel that breaks leaves the target UNKNOWN, until it is reached again (``ha
 
 import asyncio
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from corral.aio import Background, Signal
 from corral.api.encoding import decode_as
-from corral.api.errors import ApiError, NotFound
+from corral.api.errors import LONGEST_MESSAGE, ApiError, NotFound, shortened
 from corral.client.stream import StreamLost
 from corral.failures import describe
 from corral.node.hypervisor import GuestError, NoAnswerError
@@ -30,6 +31,9 @@ from corral.node.machine.migration.targets import (
 
 CONTROL, MEMORY, DISK = "control", "memory", "disk"
 """The streams of a migration, as a query names them."""
+
+REPORT_SECONDS: Final = 10.0
+"""Longest wait for the first report, connecting included."""
 
 _Opened = asyncio.Future[None]
 
@@ -57,6 +61,7 @@ class RemoteTargets:
         try:
             await target.connect(on_end=lambda: self._forget(uid, target))
         except BaseException:
+            target.release()
             self._forget(uid, target)
             raise
         return target
@@ -81,6 +86,7 @@ class RemoteTarget:
         self._channel: Channel | None = None
         self._report = Report(Target.UNKNOWN)
         self._changed = Signal()
+        self._streams: list[asyncio.Task[None]] = []
 
     @property
     def is_connected(self) -> bool:
@@ -94,13 +100,26 @@ class RemoteTarget:
     async def connect(self, *, on_end: Callable[[], None] = lambda: None) -> None:
         """Open the channel, and wait for the first report.  Raises NoAnswerError."""
         opened: _Opened = asyncio.get_running_loop().create_future()
-        self._tasks.start(self._follow(opened, on_end), name=f"migration {self._uid}")
+        self._start(self._follow(opened, on_end), "reports")
         try:
-            await opened
+            async with asyncio.timeout(REPORT_SECONDS):
+                await opened
         except NotFound:
             raise no_target(self._node) from None
+        except TimeoutError:
+            why = f"node {self._node} has reported nothing for {REPORT_SECONDS:g} s"
+            raise NoAnswerError(why) from None
         except (ApiError, StreamLost, msgspec.DecodeError) as error:
-            raise NoAnswerError(describe(error)) from error
+            raise NoAnswerError(_said(error)) from error
+
+    def release(self) -> None:
+        for each in self._streams:
+            each.cancel()
+
+    def _start(self, stream: Coroutine[Any, Any, None], what: str) -> None:
+        task = self._tasks.start(stream, name=f"migration {self._uid}: {what}")
+        self._streams.append(task)
+        task.add_done_callback(self._streams.remove)
 
     async def _follow(self, opened: _Opened, on_end: Callable[[], None]) -> None:
         """Receive reports until the channel ends."""
@@ -120,6 +139,7 @@ class RemoteTarget:
             lost = StreamLost(describe(error))
         finally:
             self._channel = None
+            self.release()  # without reports, what the others carry is of no use
             on_end()
             _resolve(opened, lost)
             self._notify()
@@ -134,12 +154,12 @@ class RemoteTarget:
         """Return a socket whose other end is relayed to the target.  Raises GuestError."""
         ours, theirs = stream_pair()
         opened: _Opened = asyncio.get_running_loop().create_future()
-        self._tasks.start(self._relay(query, theirs, opened), name=f"migration {self._uid}: {what}")
+        self._start(self._relay(query, theirs, opened), what)
         try:
             await opened
         except (ApiError, StreamLost) as error:
             ours.close()
-            raise GuestError(f"{what} cannot be sent: {describe(error)}") from error
+            raise GuestError(f"{what} cannot be sent: {_said(error)}") from error
         except BaseException:
             ours.close()
             raise
@@ -196,7 +216,7 @@ class RemoteTarget:
 
     def _fail_if_over(self) -> None:
         if self._report.failure:
-            raise target_failed(self._report.failure)
+            raise target_failed(shortened(self._report.failure, LONGEST_MESSAGE))
         if not self.is_connected:
             raise self._lost()
 
@@ -209,6 +229,11 @@ class RemoteTarget:
 
     def _query(self, stream: str, **further: str) -> Mapping[str, str]:
         return {"migration": self._uid, "stream": stream, **further}
+
+
+def _said(error: BaseException) -> str:
+    """Return what another host says of an error, no longer than a message may be."""
+    return shortened(describe(error), LONGEST_MESSAGE)
 
 
 def _resolve(opened: _Opened, error: Exception | None = None) -> None:

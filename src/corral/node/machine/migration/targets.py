@@ -50,6 +50,9 @@ class MigrationTarget(Protocol):
     async def cancel(self, why: str) -> None:
         """Have it end, unless it was told to run the guest."""
 
+    def release(self) -> None:
+        """End the streams to it: the source is done with it."""
+
 
 class LocalTarget:
     """A target on this host.
@@ -125,6 +128,9 @@ class LocalTarget:
             self.failure = why
             self.changed.set()
             self.notify()
+
+    def release(self) -> None:
+        pass  # their ends are in the two QEMUs
 
     def notify(self) -> None:
         """Wake the source, as the target has changed."""

@@ -46,3 +46,8 @@ async def test_a_target_that_is_stopped_once_told_says_no_more(target):
     target.leave()
     assert report_of(target) == Report(Target.UNKNOWN, ("root",))
     assert report_of(target).is_last
+
+
+async def test_why_a_target_is_cancelled_is_cut(target):
+    await obey(target, Command(cancel="x" * 100_000))
+    assert target.failure == "x" * 1000 + "..."

@@ -296,3 +296,31 @@ async def test_a_record_that_cannot_be_written_hands_nothing_over(source_of, mon
         await settled(source)
         assert not target.is_told
         assert source.runs
+
+
+class Silent:
+    """A way to a target that never answers."""
+
+    async def reach(self, _uid, _node):
+        await asyncio.Event().wait()
+
+
+async def test_a_migration_whose_target_does_not_answer_can_be_cancelled(source_of):
+    async with source_of() as source:
+        source.departure._reach = Silent().reach
+        source.departure.request(ORDER)
+        await asyncio.sleep(1)
+        assert not source.departure.idle.is_set()
+        source.departure.cancel()
+        await settled(source)
+        assert (source.migration.failure, source.migration.abort) == (CANCELLED, "Succeeded")
+        assert source.runs
+
+
+async def test_what_the_api_shows_ends_the_wait_for_an_answer(source_of):
+    async with source_of(stage=Stage.SENT, **MOVING) as source:
+        source.departure._reach = Silent().reach
+        await asyncio.sleep(100)
+        source.departure.observe(Target.RUNNING)
+        await asyncio.sleep(1)
+        assert source.state.facts.outcome is Outcome.SUCCEEDED

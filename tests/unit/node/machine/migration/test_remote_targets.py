@@ -191,3 +191,57 @@ async def test_a_fault_ends_the_migration_alone():
             with pytest.raises(GuestError, match="an exception that nobody expects"):
                 await stream
         assert target.is_connected
+
+
+@pytest.mark.looptime
+async def test_a_target_that_reports_nothing_has_no_answer(looptime):
+    async with Background() as tasks:
+        silent = RemoteTargets(Hostile(Reports), None, tasks)
+        with pytest.raises(NoAnswerError, match="node two has reported nothing for 10 s"):
+            await silent.reach("m", "two")
+        assert 10 <= looptime < 11
+        await soon(lambda: not tasks._tasks)
+
+
+class Stuck:
+    """Links to a host that reports, and closes none of its streams."""
+
+    def __init__(self):
+        self.open_streams = 0
+
+    @asynccontextmanager
+    async def open(self, _node, _query):
+        self.open_streams += 1
+        try:
+            yield self
+        finally:
+            self.open_streams -= 1
+
+    async def send(self, _data):
+        pass
+
+    async def __aiter__(self):
+        yield b'{"state":"receiving"}'
+        await asyncio.Event().wait()
+
+
+async def test_streams_end_with_their_source():
+    links = Stuck()
+    async with Background() as tasks:
+        target = await RemoteTargets(links, None, tasks).reach("m", "two")
+        memory, disk = await target.open_memory(), await target.open_disk("root")
+        memory.close()
+        disk.close()
+        await asyncio.sleep(0)
+        assert links.open_streams == 3
+        target.release()
+        await soon(lambda: not links.open_streams)
+        assert not target.is_connected
+
+
+async def test_what_another_host_says_is_cut(site):
+    target = await site.one.reach("m", "two")
+    site.local.fail("x" * 100_000)
+    with pytest.raises(GuestError, match="the target failed: xxx") as failed:
+        await target.complete()
+    assert len(str(failed.value)) < 1100
