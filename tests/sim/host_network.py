@@ -14,6 +14,7 @@ from corral.api.errors import Unavailable, error_from_status
 from corral.api.images import MIGRATIONS_PATH
 from corral.client.client import Client
 from corral.client.stream import StreamLost
+from corral.node.images.limits import Limits
 from corral.node.kubelet.migrations import MigrationServer
 from corral.node.machine.migration.remote_targets import RemoteTargets
 from corral.node.machine.migration.source_files import FileCopies
@@ -32,7 +33,7 @@ class HostNetwork:
     def targets(self, node: str, client: Client) -> MigrationTargets:
         """Return the targets of a host whose agent is about to start."""
         links = Links(self, node)
-        remote = RemoteTargets(links, FileCopies(links, list), _Later(self._tasks, node))
+        remote = RemoteTargets(links, FileCopies(links, list, Limits()), _Later(self._tasks, node))
         targets = MigrationTargets(lambda other: other == node, remote)
         self._servers[node] = MigrationServer(client, targets, list)
         return targets

@@ -240,7 +240,7 @@ class Host:
         images = ImageStore(layout.images, destinations=reached, option=layout.option, peers=peers)
         self._served[IMAGES_PATH] = ImageServer(images)
         links = HostLinks(peers.reach)
-        remote = RemoteTargets(links, FileCopies(links, images.images), tasks)
+        remote = RemoteTargets(links, FileCopies(links, images.images, images.limits), tasks)
         targets = MigrationTargets(self.agents.__contains__, remote)
         self._served[MIGRATIONS_PATH] = MigrationServer(reader, targets, images.images)
         inventory = Inventory(images, self._register_again)

@@ -121,11 +121,17 @@ async def gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 
 def _write(disk: IO[bytes], chunk: bytes, sha256: "hashlib._Hash") -> None:
-    """Write a chunk, with holes for blocks of zeros."""
     sha256.update(chunk)
+    write_sparse(disk, chunk)
+
+
+def write_sparse(disk: IO[bytes], chunk: bytes) -> int:
+    """Write a chunk, with holes for blocks of zeros; return how many bytes have no hole."""
+    written = 0
     for start in range(0, len(chunk), _BLOCK):
         block = chunk[start : start + _BLOCK]
         if block == _ZEROS[: len(block)]:
             disk.seek(len(block), os.SEEK_CUR)
         else:
-            disk.write(block)
+            written += disk.write(block)
+    return written

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from corral.aio import Background
+from corral.api.errors import shortened
 from corral.api.kinds.vmi.derived import guest_memory
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.counters import MigrationCounters
@@ -100,7 +101,7 @@ class SourceMigration:
     async def _send(
         self, tasks: Background, vmi: VirtualMachineInstance, outgoing: Outgoing
     ) -> None:
-        nodes = [node_of(vmi, volume) for volume in outgoing.disks]
+        nodes = [_node(vmi, volume) for volume in outgoing.disks]
         memory = guest_memory(vmi.spec.domain).rounded_up()
         tasks.start(self._limit(outgoing.options, memory), name="limits")
         for volume, node in zip(outgoing.disks, nodes, strict=True):
@@ -331,6 +332,15 @@ def _time_of(event: Event) -> float:
     """Return when an event happened, in seconds since 1970."""
     stamp = event.get("timestamp", {})
     return float(stamp.get("seconds", 0) + stamp.get("microseconds", 0) / 1e6)
+
+
+def _node(vmi: VirtualMachineInstance, volume: str) -> str:
+    """Return the block node of a volume that the target names.  Raises GuestError."""
+    try:
+        return node_of(vmi, volume)
+    except KeyError:
+        what = shortened(volume)
+        raise GuestError(f"the target asks for the disk {what!r}, which the VMI lacks") from None
 
 
 def _job(node: str) -> str:

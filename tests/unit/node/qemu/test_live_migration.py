@@ -114,6 +114,14 @@ async def test_a_disk_whose_copy_fails_fails_the_migration(pair):
     assert pair[0].fileno() == -1, "the target sees the end of its memory"
 
 
+async def test_a_disk_that_the_vmi_lacks_fails_the_migration(pair):
+    fake = Fake()
+    with pytest.raises(GuestError, match="the target asks for the disk 'other', which the VMI"):
+        await send(fake, pair[0], "root", "other")
+    assert not fake.asked
+    assert pair[0].fileno() == -1, "the target sees the end of its memory"
+
+
 async def test_a_migration_that_fails_has_the_reason_of_qemu(pair):
     result = {"query-migrate": {"error-desc": "Unable to write to socket: Broken pipe"}}
     fake = Fake({"migrate": [status("failed")]}, result)

@@ -168,7 +168,7 @@ class Arrival:
         )
         network = await self._networking.attach(owner, vmi, addresses, held=True)
         folder = state.directory / FOLDER
-        await self._targets.copy_files(state.record.arrival, state.record.uid, self._source, folder)
+        await self._targets.copy_files(state.record.arrival, vmi, self._source, folder)
         drives = self._drives = await prepare()
         state.step("prepared")
         copied = [name for name, drive in drives.items() if drive.ephemeral and not drive.read_only]

@@ -15,6 +15,7 @@ import structlog
 from corral.aio import Background, Signal
 from corral.api.encoding import decode_as
 from corral.api.errors import LONGEST_MESSAGE, ApiError, NotFound, shortened
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.client.stream import StreamLost
 from corral.failures import describe
 from corral.node.hypervisor import GuestError, NoAnswerError
@@ -70,9 +71,12 @@ class RemoteTargets:
         if self._targets.get(uid) is target:
             del self._targets[uid]
 
-    async def copy_files(self, uid: str, vmi: str, node: str, folder: Path) -> None:
+    async def copy_files(
+        self, uid: str, vmi: VirtualMachineInstance, node: str, folder: Path
+    ) -> None:
         """Copy the files of a source.  Raises GuestError and OSError."""
-        await self._files.copy(node, {"migration": uid, "vmi": vmi}, folder)
+        query = {"migration": uid, "vmi": vmi.metadata.uid}
+        await self._files.copy(node, query, vmi, folder)
 
 
 class RemoteTarget:

@@ -10,21 +10,26 @@ import re
 import shutil
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
 from corral.aio import finished
 from corral.api.encoding import decode_as
-from corral.api.errors import ApiError
+from corral.api.errors import LONGEST_MESSAGE, ApiError, shortened
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
 from corral.node.hypervisor import GuestError
 from corral.node.images.image import Image
-from corral.node.images.peer import gathered
+from corral.node.images.limits import Limits
+from corral.node.images.peer import gathered, write_sparse
 from corral.node.machine.migration.channel import Links
 from corral.node.volumes.source import FOLDER
 
-_NAMES: Final = re.compile(r"[a-z0-9.-]+(\.image\.(qcow2|raw)|\.iso)")
+_NAMES: Final = re.compile(r"([a-z0-9.-]+?)(\.image\.(qcow2|raw)|\.iso)")
+_ISO: Final = ".iso"
+_MAX_ISO_BYTES: Final = 64 << 20
+"""Of a disk with files: those of a Secret or a ConfigMap have a MiB."""
 _MAX_LIST_BYTES: Final = 1 << 20
 _MAX_ERROR_BYTES: Final = 1 << 12
 _PART: Final = ".part"
@@ -80,31 +85,39 @@ def link(source: Path, folder: Path) -> None:
     for each in files_of(source):
         target = folder / each.name
         target.unlink(missing_ok=True)
-        if each.suffix == ".iso":
+        if each.suffix == _ISO:
             shutil.copy(each, target)
         else:
             target.hardlink_to(each)
 
 
 class FileCopies:
-    """Copies the files of sources on other hosts; ``images`` returns the images of this one."""
+    """Copies the files of sources on other hosts.
 
-    def __init__(self, links: Links, images: Callable[[], Sequence[Image]]) -> None:
+    images: returns the images of this host; limits: of an image, also of one that is copied here.
+    """
+
+    def __init__(self, links: Links, images: Callable[[], Sequence[Image]], limits: Limits) -> None:
         self._links = links
         self._images = images
+        self._limits = limits
 
-    async def copy(self, node: str, query: Mapping[str, str], folder: Path) -> None:
-        """Copy what this host does not have.  Raises GuestError and OSError."""
+    async def copy(
+        self, node: str, query: Mapping[str, str], vmi: VirtualMachineInstance, folder: Path
+    ) -> None:
+        """Copy what this host does not have of a VMI.  Raises GuestError and OSError."""
         await asyncio.to_thread(folder.mkdir, parents=True, exist_ok=True, mode=0o700)
         try:
             files = await self._list(node, query)
+            self._check(node, files, {each.name for each in vmi.spec.volumes})
             images = await asyncio.to_thread(self._images) if files else ()
             present = {each.digest: each.path for each in images}
             for each in files:
                 if not await asyncio.to_thread(_reuse, each, folder, present):
                     await self._fetch(node, query, each, folder)
         except (ApiError, msgspec.DecodeError) as error:
-            raise GuestError(f"node {node} does not send its files: {describe(error)}") from error
+            why = shortened(describe(error), LONGEST_MESSAGE)
+            raise GuestError(f"node {node} does not send its files: {why}") from error
 
     async def _list(self, node: str, query: Mapping[str, str]) -> list[SourceFile]:
         body = bytearray()
@@ -114,27 +127,55 @@ class FileCopies:
                 body += chunk
                 if len(body) > _MAX_LIST_BYTES:
                     raise GuestError(f"node {node} lists too many files")
-        files = decode_as(bytes(body), SourceFiles).files
+        return decode_as(bytes(body), SourceFiles).files
+
+    def _check(self, node: str, files: Sequence[SourceFile], volumes: set[str]) -> None:
+        """Raise GuestError unless these are files of volumes, at most one of each."""
         for each in files:
-            if not _NAMES.fullmatch(each.name):
+            name = _NAMES.fullmatch(each.name)
+            if name is None:
                 raise GuestError(f"node {node} sends a file of another kind: {each.name[:80]!r}")
-        return files
+            if name[1] not in volumes:
+                what = f"{each.name[:80]!r}, of no volume of the VMI, or a second one"
+                raise GuestError(f"node {node} sends {what}")
+            volumes.remove(name[1])
+            if each.size > self._most(each, self._limits.virtual_bytes):
+                raise GuestError(f"node {node} sends a {each.name} of {each.size} bytes: too large")
+
+    @staticmethod
+    def _most(file: SourceFile, image: int) -> int:
+        """Return a limit of a file, that of images being ``image``."""
+        return _MAX_ISO_BYTES if file.name.endswith(_ISO) else image
 
     async def _fetch(
         self, node: str, query: Mapping[str, str], file: SourceFile, folder: Path
     ) -> None:
-        part, received = folder / f"{file.name}{_PART}", 0
+        part, received, occupied = folder / f"{file.name}{_PART}", 0, 0
+        most = self._most(file, self._limits.disk_bytes)
         async with self._links.download(node, {**query, "file": file.name}) as (status, content):
             await _require(node, status, content)
-            with part.open("wb") as output:
+            with await finished(asyncio.to_thread(_create, part), discard=_close) as output:
                 async for chunk in gathered(content):
                     received += len(chunk)
                     if received > file.size:
                         break
-                    await finished(asyncio.to_thread(output.write, chunk))
+                    occupied += await finished(asyncio.to_thread(write_sparse, output, chunk))
+                    if occupied > most:
+                        raise GuestError(f"{file.name} occupies more than {most} bytes")
+                await finished(asyncio.to_thread(output.truncate, received))
         if received != file.size:
             raise GuestError(f"node {node} does not send {file.name} whole")
-        part.replace(folder / file.name)
+        await asyncio.to_thread(part.replace, folder / file.name)
+
+
+def _create(path: Path) -> IO[bytes]:
+    """Open a new file that its owner alone can read: it may have passwords.  Raises OSError."""
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+
+
+def _close(file: IO[bytes]) -> None:
+    file.close()
 
 
 def _reuse(file: SourceFile, folder: Path, images: Mapping[str, Path]) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from corral.aio import Signal
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.hypervisor import Guest, GuestError, NoAnswerError
 from corral.node.machine.migration import source_files
@@ -171,7 +172,9 @@ class RemoteHosts(Protocol):
     async def reach(self, uid: str, node: str) -> MigrationTarget:
         """Return the target of a migration on a node.  Raises NoAnswerError."""
 
-    async def copy_files(self, uid: str, vmi: str, node: str, folder: Path) -> None:
+    async def copy_files(
+        self, uid: str, vmi: VirtualMachineInstance, node: str, folder: Path
+    ) -> None:
         """Copy the files of a source (``source_files``).  Raises GuestError and OSError."""
 
 
@@ -214,14 +217,16 @@ class MigrationTargets:
             raise no_target(node)
         return target
 
-    async def copy_files(self, uid: str, vmi: str, node: str, folder: Path) -> None:
+    async def copy_files(
+        self, uid: str, vmi: VirtualMachineInstance, node: str, folder: Path
+    ) -> None:
         """Give a target the files that its source's disks are based on, and never write to.
 
-        uid: of the migration; vmi: of the VMI; node: the source's.  Raises GuestError and OSError.
+        uid: of the migration; node: the source's.  Raises GuestError and OSError.
         """
         if self._remote is not None and not self._own(node):
             await self._remote.copy_files(uid, vmi, node, folder)
-        elif (source := self.directories.get(vmi)) is None:
+        elif (source := self.directories.get(vmi.metadata.uid)) is None:
             raise GuestError(f"node {node} does not have the source of this migration")
         else:
             await asyncio.to_thread(source_files.link, source, folder)

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from corral.node.hypervisor import GuestError
+from corral.node.images.limits import Limits
 from corral.node.machine.migration.source_files import (
     FileCopies,
     SourceFile,
@@ -49,11 +50,16 @@ class Source:
         yield self.status, parts()
 
 
+LIMITS = Limits()
 QUERY = {"migration": "m", "vmi": "u"}
 
 
-async def copy(source, folder, images=()):
-    await FileCopies(source, lambda: images).copy("one", QUERY, folder)
+VOLUMES = [SimpleNamespace(name=name) for name in ("root", "seed")]
+VMI = SimpleNamespace(spec=SimpleNamespace(volumes=VOLUMES))
+
+
+async def copy(source, folder, images=(), limits=LIMITS):
+    await FileCopies(source, lambda: images, limits).copy("one", QUERY, VMI, folder)
 
 
 async def test_files_are_copied_to_the_byte(tmp_path):
@@ -128,3 +134,45 @@ def test_layers_are_linked_and_disks_with_files_copied_on_one_host(tmp_path):
     assert not (folder / seed.name).samefile(seed), "a QEMU would keep another one from it"
     assert (folder / seed.name).read_text() == "seed"
     assert (folder / seed.name).stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "names", [["other.iso"], ["root.image.raw", "root.image.qcow2"], ["seed.iso", "seed.iso"]]
+)
+async def test_a_file_of_no_volume_is_an_error(tmp_path, names):
+    source = Source()
+    files = SourceFiles([SourceFile(name, 1) for name in names])
+    source.listed = lambda: files
+    with pytest.raises(GuestError, match=rf"node one sends '{names[-1]}', of no volume"):
+        await copy(source, tmp_path / "volumes")
+    assert source.sent == []
+
+
+@pytest.mark.parametrize(("name", "size"), [("root.image.raw", 1 << 50), ("seed.iso", 1 << 30)])
+async def test_a_file_that_is_too_large_is_not_requested(tmp_path, name, size):
+    source = Source()
+    source.files[name], source.sizes[name] = b"x", size
+    with pytest.raises(GuestError, match=f"node one sends a {name} of {size} bytes: too large"):
+        await copy(source, tmp_path / "volumes")
+    assert source.sent == []
+
+
+async def test_zeros_occupy_nothing(tmp_path):
+    content = bytes(4 << 20) + b"end" + bytes(1 << 20)
+    await copy(Source(root_image_raw=content), tmp_path, limits=Limits(disk_bytes=1 << 17))
+    copied = tmp_path / "root.image.raw"
+    assert copied.read_bytes() == content
+    assert copied.stat().st_blocks * 512 <= 1 << 17
+
+
+async def test_an_image_occupies_no_more_than_one_from_a_registry(tmp_path):
+    source = Source(root_image_raw=b"x" * (3 << 20))
+    with pytest.raises(GuestError, match=r"root\.image\.raw occupies more than 1048576 bytes"):
+        await copy(source, tmp_path, limits=Limits(disk_bytes=1 << 20))
+    assert not (tmp_path / "root.image.raw").exists()
+
+
+async def test_a_copy_is_readable_by_its_owner_alone(tmp_path):
+    """A Secret's disk may have passwords."""
+    await copy(Source(seed_iso=b"password"), tmp_path)
+    assert (tmp_path / "seed.iso").stat().st_mode & 0o777 == 0o600

@@ -66,6 +66,9 @@ async def test_a_disk_that_is_not_copied_cannot_be_opened(target):
         await target.open_disk("other")
 
 
+VMI = SimpleNamespace(metadata=SimpleNamespace(uid="u"))
+
+
 async def test_a_target_has_the_files_that_its_source_never_writes(tmp_path):
     targets = MigrationTargets()
     source, folder = tmp_path / "source" / "volumes", tmp_path / "target" / "volumes"
@@ -74,14 +77,14 @@ async def test_a_target_has_the_files_that_its_source_never_writes(tmp_path):
         (source / name).write_text(name)
     targets.directories["u"] = tmp_path / "source"
     for _ in range(2):  # an attempt may be repeated
-        await targets.copy_files("m", "u", "a", folder)
+        await targets.copy_files("m", VMI, "a", folder)
     assert sorted(each.name for each in folder.iterdir()) == ["root.image.raw", "seed.iso"]
     assert (folder / "root.image.raw").samefile(source / "root.image.raw")
 
 
 async def test_a_source_that_is_not_there_is_an_error(tmp_path):
     with pytest.raises(GuestError, match="node a does not have the source of this migration"):
-        await MigrationTargets().copy_files("m", "u", "a", tmp_path)
+        await MigrationTargets().copy_files("m", VMI, "a", tmp_path)
 
 
 class Elsewhere:
@@ -104,7 +107,7 @@ async def test_nodes_of_other_hosts_are_reached_there(tmp_path):
     assert targets.is_own("a")
     assert not targets.is_own("b")
     assert await targets.reach("m", "b") == "a target"
-    await targets.copy_files("m", "u", "b", tmp_path)
-    assert remote.calls == [("m", "b"), ("m", "u", "b", tmp_path)]
+    await targets.copy_files("m", VMI, "b", tmp_path)
+    assert remote.calls == [("m", "b"), ("m", VMI, "b", tmp_path)]
     with pytest.raises(NoAnswerError):
         await targets.reach("m", "a")
