@@ -170,8 +170,15 @@ def own_bytes(directory: Path) -> int:
 
 
 def strip(directory: Path) -> None:
-    """Remove the disks and sockets of a machine that has ended; its record and logs stay."""
-    for entry in [*os.scandir(directory)]:
+    """Remove the disks and sockets of a machine that has ended; its record and logs stay.
+
+    A machine that was stopped early, such as while no address was free, may have no directory.
+    """
+    try:
+        entries = [*os.scandir(directory)]
+    except FileNotFoundError:
+        return
+    for entry in entries:
         if entry.name != NAME and ".log" not in entry.name:
             _remove(entry)
 

@@ -77,6 +77,10 @@ def test_stripping_keeps_the_record_and_logs(tmp_path):
     assert left == {records.NAME, "serial.log", "serial.log.1"}
 
 
+def test_stripping_a_missing_machine_is_no_error(tmp_path):
+    records.strip(tmp_path / "never-there")
+
+
 def test_erasing_leaves_nothing(tmp_path):
     directory = tmp_path / "machine"
     (directory / "volumes").mkdir(parents=True)
