@@ -25,8 +25,6 @@ from corral.api.kinds.core.machine_nodes import LIVE_MIGRATION_LABEL
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
-SEED = "#cloud-config\nhostname: moved\n"
-
 
 def user_of(made) -> SimpleNamespace:
     """Return a user on the first host."""
@@ -39,8 +37,6 @@ def local_machine() -> dict:
     devices, volumes = document["spec"]["domain"]["devices"], document["spec"]["volumes"]
     devices["disks"] = [each for each in devices["disks"] if each["name"] != "data"]
     volumes[:] = [each for each in volumes if each["name"] != "data"]
-    devices["disks"].append({"name": "seed", "disk": {"bus": "virtio"}})
-    volumes.append({"name": "seed", "cloudInitNoCloud": {"userData": SEED}})
     return document
 
 
