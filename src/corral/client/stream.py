@@ -7,9 +7,9 @@ nothing, a normal close is the end (KubeVirt client-go, websocket.go).
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Self
+from functools import cache
+from typing import TYPE_CHECKING, Self
 
-from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import (
     ConnectionClosed,
     ConnectionClosedOK,
@@ -23,6 +23,9 @@ from corral.api.errors import Unavailable
 from corral.client.decoding import error_from
 from corral.failures import describe
 
+if TYPE_CHECKING:
+    from websockets.asyncio.client import ClientConnection, connect
+
 PROTOCOL = Subprotocol("plain.kubevirt.io")
 MAX_MESSAGE_BYTES = 1 << 20
 CLOSE_SECONDS = 2
@@ -31,20 +34,26 @@ DEAD_PEER_SECONDS = 300
 """Longest time that a server may leave data or TCP keep-alive probes unacknowledged."""
 
 
-class _Connect(connect):
-    """A connection to the server of its URL and to no other: a redirect is a refusal.
+@cache
+def _connector() -> "type[connect]":
+    """Return a class that connects to the server of its URL and to no other.
 
-    The library follows redirects, and shows the client's certificate wherever they lead.
+    A redirect is a refusal: the library follows them, and shows the client's certificate wherever
+    they lead.
     """
+    from websockets.asyncio.client import connect  # noqa: PLC0415  no start needs it
 
-    def process_redirect(self, exc: Exception) -> Exception:
-        return exc
+    class Connect(connect):
+        def process_redirect(self, exc: Exception) -> Exception:
+            return exc
+
+    return Connect
 
 
 class Stream:
     """An open stream; iterate over it to receive."""
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: "ClientConnection") -> None:
         self._connection = connection
 
     @classmethod
@@ -65,7 +74,7 @@ class Stream:
         the server in errors.
         """
         try:
-            connection = await _Connect(
+            connection = await _connector()(
                 url,
                 subprotocols=[PROTOCOL],
                 additional_headers=dict(headers),

@@ -97,8 +97,8 @@ async def test_data_unread_by_a_lost_server_is_not_delivered(opened):
 
 async def test_a_server_that_is_busy_need_not_answer_pings(opened, server, monkeypatch):
     """It does so when it has read what stands before them."""
-    impatient = partial(streams._Connect, ping_interval=0.05, ping_timeout=0.05)
-    monkeypatch.setattr(streams, "_Connect", impatient)
+    impatient = partial(streams._connector(), ping_interval=0.05, ping_timeout=0.05)
+    monkeypatch.setattr(streams, "_connector", lambda: impatient)
     server.may_read.clear()
     async with asyncio.timeout(60):
         async with opened("takes") as stream:
