@@ -104,7 +104,7 @@ class RemoteTarget:
     async def connect(self, *, on_end: Callable[[], None] = lambda: None) -> None:
         """Open the channel, and wait for the first report.  Raises NoAnswerError."""
         opened: _Opened = asyncio.get_running_loop().create_future()
-        self._start(self._follow(opened, on_end), "reports")
+        self._start(self._follow(opened, on_end), opened, "reports")
         try:
             async with asyncio.timeout(REPORT_SECONDS):
                 await opened
@@ -120,10 +120,17 @@ class RemoteTarget:
         for each in self._streams:
             each.cancel()
 
-    def _start(self, stream: Coroutine[Any, Any, None], what: str) -> None:
-        task = self._tasks.start(stream, name=f"migration {self._uid}: {what}")
+    def _start(self, stream: Coroutine[Any, Any, None], opened: _Opened, what: str) -> None:
+        """Start a stream.  Raises CancelledError if the process ends, and starts no more tasks."""
+        try:
+            task = self._tasks.start(stream, name=f"migration {self._uid}: {what}")
+        except RuntimeError:
+            stream.close()
+            raise asyncio.CancelledError from None
         self._streams.append(task)
         task.add_done_callback(self._streams.remove)
+        # One that is released before its first step does nothing itself.
+        task.add_done_callback(lambda _: _resolve(opened, StreamLost("")))
 
     async def _follow(self, opened: _Opened, on_end: Callable[[], None]) -> None:
         """Receive reports until the channel ends."""
@@ -158,14 +165,14 @@ class RemoteTarget:
         """Return a socket whose other end is relayed to the target.  Raises GuestError."""
         ours, theirs = stream_pair()
         opened: _Opened = asyncio.get_running_loop().create_future()
-        self._start(self._relay(query, theirs, opened), what)
         try:
+            self._start(self._relay(query, theirs, opened), opened, what)
             await opened
-        except (ApiError, StreamLost) as error:
+        except BaseException as error:
             ours.close()
-            raise GuestError(f"{what} cannot be sent: {_said(error)}") from error
-        except BaseException:
-            ours.close()
+            theirs.close()
+            if isinstance(error, ApiError | StreamLost):
+                raise GuestError(f"{what} cannot be sent: {_said(error)}") from error
             raise
         return ours
 
