@@ -501,11 +501,20 @@ class Machine:
 
     # -- the end
 
+    @property
+    def _has_common_leases(self) -> bool:
+        """Report whether the other side of its migration has the same leases, on this host.
+
+        What a target holds that does not know its source is the source's.
+        """
+        node = self.record.departure_node or self.arrival.source
+        return not node or self._targets.is_own(node)
+
     async def _end(self, facts: Facts) -> None:
         if (self.directory / FENCED).exists():  # by the watchdog
             facts = replace(facts, fenced=FENCED_MESSAGE)
         facts = fold(facts, Change.GONE)
-        if facts.elsewhere and self._targets.is_own(self.record.departure_node):
+        if facts.elsewhere and self._has_common_leases:
             self._leases.forget(self.record.uid)
         else:
             await self._leases.release(self.record.uid)  # before others may start the VMI

@@ -23,6 +23,7 @@ from corral.node.machine.boot_slots import BootSlots
 from corral.node.machine.disk_leases import LEASED, MachineLeases
 from corral.node.machine.lifecycle import Machine
 from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.targets import MigrationTargets
 from corral.node.network.attachment import Networking
 from corral.node.state import machine_record as records
 from corral.node.state.facts import MIGRATED, Facts, Outcome, State, not_received
@@ -102,7 +103,7 @@ def machine_of(tmp_path, hypervisor, limits, boot_slots, told, monkeypatch):
     monkeypatch.setattr(asyncio, "to_thread", inline)
     directory = tmp_path / "machines" / "u"
 
-    def make(leases=None, **on_record):
+    def make(leases=None, targets=None, **on_record):
         record = Record(**{"bounds": Bounds(cpu_nanos=300_000_000)} | NAMED | on_record)
         if on_record:
             directory.mkdir(parents=True, exist_ok=True)
@@ -122,6 +123,7 @@ def machine_of(tmp_path, hypervisor, limits, boot_slots, told, monkeypatch):
             start_guest_tasks=lambda _machine, _tasks: None,
             limits=limits,
             leases=leases,
+            targets=targets,
         )
 
     return make
@@ -400,3 +402,54 @@ async def test_a_machine_that_waits_for_leases_ends_at_once(
         assert machine.record.outcome is Outcome.FAILED
         assert not machine.record.started_at
     assert machine.directory not in hypervisor.guests
+
+
+class Released(MachineLeases):
+    """Leases that remember how they ended."""
+
+    def __init__(self):
+        super().__init__()
+        self.ends = []
+
+    async def release(self, uid):
+        self.ends.append(("released", uid))
+
+    def forget(self, uid):
+        self.ends.append(("left", uid))
+
+
+@pytest.mark.parametrize("source", ["own", ""])  # the latter: not known yet
+async def test_a_target_without_the_guest_leaves_the_leases_to_a_source_on_its_host(
+    machine_of, limits, source
+):
+    limits.stopped = False
+    leases = Released()
+    targets = MigrationTargets(lambda node: node == "own", SimpleNamespace())
+    machine = machine_of(leases, targets, arrival="m")
+    async with running(machine):
+        if source:
+            machine.arrival.arrange([], source)
+        machine.arrival.end("the migration failed")
+        await asyncio.sleep(5)
+        assert machine.record.stage is Stage.ENDED
+    assert leases.ends == [("left", "u")]
+
+
+@pytest.mark.parametrize(("node", "end"), [("own", "left"), ("other", "released")])
+async def test_a_source_releases_its_leases_unless_the_target_is_on_its_host(
+    machine_of, limits, node, end
+):
+    limits.stopped = False
+    leases = Released()
+    targets = MigrationTargets(lambda node: node == "own", SimpleNamespace())
+    machine = machine_of(
+        leases,
+        targets,
+        stage=Stage.SENT,
+        departure="m",
+        departure_node=node,
+        outcome=Outcome.SUCCEEDED,
+        message=MIGRATED,
+    )
+    await machine.run(VMI, nothing)
+    assert leases.ends == [(end, "u")]

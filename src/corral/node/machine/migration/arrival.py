@@ -69,7 +69,8 @@ class Arrival:
         self._on_arrived = arrived
         self._require = require
         self._addresses: Sequence[str] = ()
-        self._source = ""
+        self.source = ""
+        """The source's node; empty until it is known."""
         self._drives: Mapping[str, Drive] | None = None
         self._prepare_drives: Prepare | None = None
         """Prepares the drives once more, of a guest that an earlier manager has received."""
@@ -91,7 +92,7 @@ class Arrival:
 
     def arrange(self, addresses: Sequence[str], source: str) -> None:
         """Set the addresses of the source's pod, which the guest keeps, and the source's node."""
-        self._addresses, self._source = addresses, source
+        self._addresses, self.source = addresses, source
         self._arranged.set()
 
     def end(self, why: str) -> None:
@@ -168,7 +169,7 @@ class Arrival:
         )
         network = await self._networking.attach(owner, vmi, addresses, held=True)
         folder = state.directory / FOLDER
-        await self._targets.copy_files(state.record.arrival, vmi, self._source, folder)
+        await self._targets.copy_files(state.record.arrival, vmi, self.source, folder)
         drives = self._drives = await prepare()
         state.step("prepared")
         copied = [name for name, drive in drives.items() if drive.ephemeral and not drive.read_only]
@@ -180,7 +181,7 @@ class Arrival:
             receives=True,
             machine_type=received,
         )
-        if self._targets.is_own(self._source):
+        if self._targets.is_own(self.source):
             await self._leases.acquire(state.record.uid, drives.values())
         guest = await self._hypervisor.start(definition)
         try:
