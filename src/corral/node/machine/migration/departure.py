@@ -11,6 +11,7 @@
 A manager that finds Sending cancels the migration: the guest runs on.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
@@ -33,6 +34,8 @@ CANCELLED = "Live migration aborted"
 """Why a migration has failed that was cancelled (KubeVirt's failureReason)."""
 HANDED_OVER = "handed over"
 """The step of a source after which the target is certain to run the guest."""
+COMPLETE_SECONDS = 30.0
+"""Longest wait for a target that was sent the whole guest, which stands still meanwhile."""
 _RETRY_SECONDS = 1.0
 
 Reach = Callable[[str, str], Awaitable[MigrationTarget]]
@@ -168,7 +171,7 @@ class Departure:
             )
             await guest.send(vmi, outgoing)
             self._state.step("transferred")
-            await target.complete()
+            await _complete(target)
         except (GuestError, OSError) as error:
             return describe(error)
         return ""
@@ -271,3 +274,13 @@ class Departure:
         except GuestError:
             return False
         return True
+
+
+async def _complete(target: MigrationTarget) -> None:
+    """Wait until a target has all of the guest.  Raises GuestError."""
+    try:
+        async with asyncio.timeout(COMPLETE_SECONDS):
+            await target.complete()
+    except TimeoutError:
+        why = f"the target has not received the whole guest after {COMPLETE_SECONDS:g} s"
+        raise GuestError(why) from None

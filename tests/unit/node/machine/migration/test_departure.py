@@ -12,7 +12,12 @@ from corral.aio import Background
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hollow.hypervisor import Hollow
 from corral.node.hypervisor import Definition, MigrationOptions
-from corral.node.machine.migration.departure import CANCELLED, Departure, Order
+from corral.node.machine.migration.departure import (
+    CANCELLED,
+    COMPLETE_SECONDS,
+    Departure,
+    Order,
+)
 from corral.node.machine.migration.handover import Target
 from corral.node.machine.migration.targets import LocalTarget, MigrationTargets
 from corral.node.state import machine_record as records
@@ -296,6 +301,23 @@ async def test_a_record_that_cannot_be_written_hands_nothing_over(source_of, mon
         await settled(source)
         assert not target.is_told
         assert source.runs
+
+
+async def test_a_target_that_never_reports_the_whole_guest_holds_no_stopped_one(source_of):
+    async with source_of() as source:
+        target = await source.add_target()
+        source.departure.request(ORDER)
+        await target.memory_opened.wait()
+        await target.guest.receive(target.memory)
+        await asyncio.sleep(COMPLETE_SECONDS - 1)
+        assert not source.runs
+        assert not source.departure.idle.is_set()
+        await settled(source)
+        assert source.runs
+        assert source.migration.failure == "the target has not received the whole guest after 30 s"
+        assert target.failure == source.migration.failure
+        assert not target.is_told
+        assert records.read(source.directory).stage is Stage.STARTED
 
 
 class Silent:
