@@ -65,12 +65,10 @@ class Peer:
         async with self.download(path, headers) as (status, content):
             if status != 200:
                 return None
-            body = bytearray()
-            async for chunk in content:
-                body += chunk
-                if len(body) > _MAX_OFFER_BYTES:
-                    raise pull_failed(f"{self.name} answers with too much")
-        offer = decode_as(bytes(body), Offer)
+            body = await beginning(content, _MAX_OFFER_BYTES + 1)
+        if len(body) > _MAX_OFFER_BYTES:
+            raise pull_failed(f"{self.name} answers with too much")
+        offer = decode_as(body, Offer)
         hashes = {proofs.prove(each): each for each in map(credential_hash, image.credentials)}
         return replace(offer, secret=hashes.get(offer.secret, offer.secret))
 
@@ -106,6 +104,16 @@ def _request(
         query["digest"] = digest
     secrets = proofs.header(map(credential_hash, image.credentials))
     return f"{IMAGES_PATH}?{urlencode(query)}", {SECRETS_HEADER: secrets} if secrets else {}
+
+
+async def beginning(content: AsyncIterator[bytes], size: int) -> bytes:
+    """Return content up to so many bytes; no more of it is read."""
+    body = bytearray()
+    async for chunk in content:
+        body += chunk
+        if len(body) >= size:
+            break
+    return bytes(body[:size])
 
 
 async def gathered(content: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

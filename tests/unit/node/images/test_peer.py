@@ -15,7 +15,7 @@ from corral.node.images.credentials import Credential, SecretName
 from corral.node.images.error import ERR_IMAGE_NEVER_PULL, ERR_IMAGE_PULL, ImageError
 from corral.node.images.image import Record
 from corral.node.images.limits import Limits
-from corral.node.images.peer import Peer
+from corral.node.images.peer import Peer, beginning
 from corral.node.images.secret_proofs import SKEW_SECONDS
 from corral.node.images.serving import ImageServer
 from corral.node.images.store import ImageStore
@@ -287,3 +287,19 @@ async def test_a_newer_image_of_the_registry_is_pulled(copied, registry, shapes)
     image = await copied.second.ensure(name, policy="Always")
     assert image.path.read_bytes() == newer
     assert copied.host.downloads == 0
+
+
+async def test_no_more_of_a_content_is_read_than_is_returned():
+    async def endless():
+        while True:
+            yield b"12345"
+
+    assert await beginning(endless(), 12) == b"123451234512"
+
+
+async def test_a_content_that_is_shorter_is_whole():
+    async def content():
+        yield b"12"
+        yield b"3"
+
+    assert await beginning(content(), 12) == b"123"

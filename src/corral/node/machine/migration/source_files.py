@@ -22,7 +22,7 @@ from corral.failures import describe
 from corral.node.hypervisor import GuestError
 from corral.node.images.image import Image
 from corral.node.images.limits import Limits
-from corral.node.images.peer import gathered, write_sparse
+from corral.node.images.peer import beginning, gathered, write_sparse
 from corral.node.machine.migration.channel import Links
 from corral.node.volumes.source import FOLDER
 
@@ -120,14 +120,12 @@ class FileCopies:
             raise GuestError(f"node {node} does not send its files: {why}") from error
 
     async def _list(self, node: str, query: Mapping[str, str]) -> list[SourceFile]:
-        body = bytearray()
         async with self._links.download(node, query) as (status, content):
             await _require(node, status, content)
-            async for chunk in content:
-                body += chunk
-                if len(body) > _MAX_LIST_BYTES:
-                    raise GuestError(f"node {node} lists too many files")
-        return decode_as(bytes(body), SourceFiles).files
+            body = await beginning(content, _MAX_LIST_BYTES + 1)
+        if len(body) > _MAX_LIST_BYTES:
+            raise GuestError(f"node {node} lists too many files")
+        return decode_as(body, SourceFiles).files
 
     def _check(self, node: str, files: Sequence[SourceFile], volumes: set[str]) -> None:
         """Raise GuestError unless these are files of volumes, at most one of each."""
@@ -197,7 +195,5 @@ async def _require(node: str, status: int, content: AsyncIterator[bytes]) -> Non
     """Raise GuestError for a refusal."""
     if status == 200:
         return
-    body = bytearray()
-    async for chunk in content:
-        body += chunk[: _MAX_ERROR_BYTES - len(body)]
-    raise GuestError(f"node {node} does not send its files: {body.decode(errors='replace')}")
+    refusal = (await beginning(content, _MAX_ERROR_BYTES)).decode(errors="replace")
+    raise GuestError(f"node {node} does not send its files: {refusal}")

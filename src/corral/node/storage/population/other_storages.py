@@ -11,7 +11,7 @@ from corral.api.errors import ApiError
 from corral.api.images import VOLUMES_PATH
 from corral.api.object import Key
 from corral.failures import describe
-from corral.node.images.peer import Peer, gathered
+from corral.node.images.peer import Peer, beginning, gathered
 from corral.node.images.progress import Meter, Report
 from corral.node.storage.population.error import NotReady, PopulationError
 from corral.node.storage.population.job import Job
@@ -98,10 +98,8 @@ async def _refused(
     peer: Peer, source: Key, status: int, content: AsyncIterator[bytes]
 ) -> PopulationError:
     """Return the error of a host that sends no volume; one that is in use is waited for."""
-    body = bytearray()
-    async for chunk in content:
-        body += chunk[: _MAX_ERROR_BYTES - len(body)]
-    message = f"{peer.name} does not send {source}: {body.decode(errors='replace')}"
+    refusal = (await beginning(content, _MAX_ERROR_BYTES)).decode(errors="replace")
+    message = f"{peer.name} does not send {source}: {refusal}"
     if status == CONFLICT:
         return NotReady(message, reason="CloneSourceInUse")
     return PopulationError(message)
