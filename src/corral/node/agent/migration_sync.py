@@ -11,6 +11,7 @@ from corral.api.kinds.vmi.migration_configuration import MAX_DOWNTIME_MS
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.quantity import amount
+from corral.api.volume_binding import is_finished
 from corral.client.client import Client
 from corral.node.hypervisor import MigrationOptions
 from corral.node.machine.lifecycle import Machine
@@ -18,7 +19,6 @@ from corral.node.machine.migration.departure import Order
 from corral.node.machine.migration.handover import Target
 from corral.node.state.facts import NEVER_STARTED
 from corral.node.state.machine_record import Stage
-from corral.node.status.pod_status import has_ended
 
 _FAILED = "the migration failed"
 
@@ -81,7 +81,7 @@ class MigrationSync:
         except NotFound:
             machine.departure.observe(Target.GONE)
             return
-        if has_ended(pod):
+        if is_finished(pod):
             never_ran = _reason(pod) == NEVER_STARTED
             machine.departure.observe(Target.ABSENT if never_ran else Target.GONE)
 

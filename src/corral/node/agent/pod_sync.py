@@ -9,6 +9,7 @@ from corral.api.kinds.vmi.exclusive import is_exclusive
 from corral.api.kinds.vmi.saved_memory import saves_to
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
+from corral.api.volume_binding import is_finished
 from corral.node.agent.machines import Machines
 from corral.node.agent.migration_sync import MigrationSync
 from corral.node.guest.guest_tasks import GuestTasks
@@ -18,7 +19,6 @@ from corral.node.state.facts import Facts, Trouble
 from corral.node.state.grace_period import guest_seconds, seconds_left
 from corral.node.status import pod_admission
 from corral.node.status.node_status import Host
-from corral.node.status.pod_status import has_ended
 from corral.node.status.status_manager import StatusManager
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Result
@@ -113,7 +113,7 @@ class PodSync:
         None if it is deleted, or the end of the machine here is written.  Raises ApiError.
         """
         of = machine.record
-        if machine.facts.ended and has_ended(pod):
+        if machine.facts.ended and is_finished(pod):
             return None
         try:
             vmi = await self._client.get(VirtualMachineInstance, of.instance, of.namespace)
@@ -128,7 +128,7 @@ class PodSync:
         if is_being_deleted(pod):
             await self._deleted_pods.remove(pod)
             return None
-        if has_ended(pod):
+        if is_finished(pod):
             return None
         if (objection := pod_admission.objection(pod)) is not None:
             if await self._status_manager.write_pod(pod, Facts(trouble=objection)):

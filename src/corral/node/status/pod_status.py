@@ -13,7 +13,6 @@ from corral.api.object import Document
 from corral.node.state.facts import NEVER_STARTED, OOM_KILLED, Facts, Progress, State, Trouble
 from corral.node.state.machine_record import Outcome
 
-_FINAL = frozenset({"Succeeded", "Failed"})
 _KILLED = 137
 """The exit code of a process that was ended by SIGKILL."""
 
@@ -65,11 +64,6 @@ def pod_status(facts: Facts, pod: Pod, host_ip: str, now: str) -> Document:
     return status
 
 
-def has_ended(pod: Pod) -> bool:
-    """Report whether the pod's phase is final."""
-    return pod.status is not None and pod.status.phase in _FINAL
-
-
 def differs(status: Document, pod: Pod) -> bool:
     """Report whether a field of this status differs from the pod's."""
     old: Document = msgspec.to_builtins(pod.status) if pod.status is not None else {}
@@ -104,7 +98,7 @@ def _conditions(
     now: str,
 ) -> list[Document]:
     phase = pod_phase(facts)
-    over = phase in _FINAL
+    over = phase in {"Succeeded", "Failed"}
     unready = " ".join(one["name"] for one in containers if not one["ready"])
     not_ready = "ContainersNotReady", f"containers with unready status: [{unready}]"
     reason, message = ("PodCompleted", "") if over else not_ready if unready else ("", "")
