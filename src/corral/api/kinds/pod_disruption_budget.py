@@ -4,16 +4,18 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+import msgspec
 from lightkube.models.policy_v1 import PodDisruptionBudget
 
 from corral.api.conditions import set_condition
-from corral.api.errors import Cause, limited
+from corral.api.errors import BadRequest, Cause, limited
 from corral.api.kind import Column, Verdict, at
 from corral.api.kinds.causes import invalid, status_condition_causes, unsupported
 from corral.api.kinds.columns import age
 from corral.api.kinds.kubernetes_kind import kubernetes_kind
 from corral.api.kinds.label_selectors import selector_causes
 from corral.api.object import Document
+from corral.api.selectors import NOTHING, LabelSelector, label_selector
 
 DISRUPTION_ALLOWED: Final = "DisruptionAllowed"
 """The condition of a budget, and its reasons."""
@@ -33,6 +35,15 @@ _NO_PERCENT = (
     "'93%', regex used for validation is '[0-9]+%')"
 )
 _COUNTS = ("currentHealthy", "desiredHealthy", "disruptionsAllowed", "expectedPods")
+
+
+def selector_of(budget: PodDisruptionBudget) -> LabelSelector:
+    """Return the selector of a budget; one that selects nothing if it is invalid."""
+    selector = budget.spec.selector if budget.spec is not None else None
+    try:
+        return label_selector(None if selector is None else msgspec.to_builtins(selector))
+    except BadRequest:  # stored before its rules were checked
+        return NOTHING
 
 
 def scaled(bound: int | str, whole: int) -> int:

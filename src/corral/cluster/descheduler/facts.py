@@ -4,18 +4,18 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cache
 
-import msgspec
 from lightkube.models.core_v1 import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod
 from lightkube.models.policy_v1 import PodDisruptionBudget
 from lightkube.models.scheduling_v1 import PriorityClass
 
 from corral.api import node_fit
-from corral.api.errors import BadRequest, NotFound
+from corral.api.errors import NotFound
 from corral.api.kinds.kubevirt.installation import KEY, KubeVirt, eviction_strategy
+from corral.api.kinds.pod_disruption_budget import selector_of
 from corral.api.kinds.storage.common import class_name
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
-from corral.api.selectors import NOTHING, LabelSelector, label_selector
+from corral.api.selectors import LabelSelector
 from corral.api.volume_binding import claims_of
 from corral.cluster.descheduler.arguments import DefaultEvictorArgs
 from corral.cluster.descheduler.default_evictor import Facts
@@ -123,16 +123,8 @@ def _matcher(budgets: Iterable[PodDisruptionBudget]) -> Callable[[Pod], bool]:
 
     @cache
     def selectors(namespace: str) -> list[LabelSelector]:
-        return [_selector(each) for each in listed if key_of(each).namespace == namespace]
+        return [selector_of(each) for each in listed if key_of(each).namespace == namespace]
 
     return lambda pod: any(
         each.matches(labels_of(pod)) for each in selectors(key_of(pod).namespace)
     )
-
-
-def _selector(budget: PodDisruptionBudget) -> LabelSelector:
-    selector = budget.spec.selector if budget.spec is not None else None
-    try:
-        return label_selector(None if selector is None else msgspec.to_builtins(selector))
-    except BadRequest:
-        return NOTHING

@@ -1,14 +1,13 @@
 """Controller of budgets: updates the status when pods or their controllers change."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import msgspec
 from lightkube.models.core_v1 import Pod
 from lightkube.models.policy_v1 import PodDisruptionBudget
 
-from corral.api.errors import BadRequest
+from corral.api.kinds.pod_disruption_budget import selector_of
 from corral.api.object import Document, Key
-from corral.api.selectors import NOTHING, LabelSelector, label_selector
 from corral.cluster.disruption import allowed_disruptions
 from corral.cluster.disruption.expected_pods import ExpectedPods, fingerprint
 from corral.reconcile.context import ControllerContext
@@ -16,6 +15,9 @@ from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.objects import is_being_deleted, key_of, labels_of, version_of
 from corral.reconcile.pod_owners import PodOwner
 from corral.reconcile.workqueue import WorkQueue
+
+if TYPE_CHECKING:
+    from corral.api.selectors import LabelSelector
 
 COMPONENT = "controllermanager"
 BATCH_SECONDS = 0.05
@@ -117,7 +119,7 @@ class Budgets:
             self._selectors.pop(key_of(old), None)
             self._delays.pop(key_of(old), None)
             return
-        self._selectors[key_of(new)] = _selector(new)
+        self._selectors[key_of(new)] = selector_of(new)
         self.queue.add(key_of(new))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
@@ -160,15 +162,6 @@ class Budgets:
 
     def _enqueue(self, key: Key) -> None:
         self.queue.add_after(key, self._delays.get(key, BATCH_SECONDS))
-
-
-def _selector(budget: PodDisruptionBudget) -> LabelSelector:
-    """Return the selector of a budget; one that selects nothing if it is invalid."""
-    try:
-        selector = budget.spec.selector if budget.spec is not None else None
-        return label_selector(None if selector is None else msgspec.to_builtins(selector))
-    except BadRequest:  # stored before its rules were checked
-        return NOTHING
 
 
 def _fingerprint(pod: Pod) -> tuple[object, ...]:
