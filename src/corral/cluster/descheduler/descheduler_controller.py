@@ -13,7 +13,13 @@ from lightkube.models.core_v1 import ConfigMap, Pod
 
 from corral.api import node_fit
 from corral.api.errors import ApiError, TooManyRequests
-from corral.api.kinds.kubevirt.migration import DESCHEDULER, EVICTION_SOURCE
+from corral.api.kinds.kubevirt.migration import (
+    DESCHEDULER,
+    DESCHEDULER_NAME,
+    EVACUATION_TRIGGERED,
+    EVICTION_SOURCE,
+    REQUESTED_BY,
+)
 from corral.api.object import Document, Key
 from corral.cluster.descheduler.default_evictor import DefaultEvictor, Facts
 from corral.cluster.descheduler.descheduler_metrics import (
@@ -35,12 +41,8 @@ from corral.reconcile.objects import annotations_of, key_of, labels_of, uid_of, 
 from corral.reconcile.workqueue import WorkQueue
 
 COMPONENT: Final = "sigs.k8s.io.descheduler"
-NAME: Final = "sigs.k8s.io/descheduler"
-"""Who evicts, in Evictions and Events."""
 START_SECONDS: Final = 60.0
 """Delay of the first cycle of a process: nodes and machines report again after its start."""
-MOVES: Final = "Eviction triggered evacuation"
-"""What the refusal of an eviction says where the VMI leaves its node by a migration."""
 
 log = structlog.get_logger()
 
@@ -189,7 +191,7 @@ class Descheduler:
                 "name": key.name,
                 "namespace": key.namespace,
                 "annotations": {
-                    "requested-by": NAME,
+                    REQUESTED_BY: DESCHEDULER_NAME,
                     "reason": f"triggered by {profile.name}/{plugin.name}",
                 },
             },
@@ -198,7 +200,7 @@ class Descheduler:
         try:
             await self._client.post(Pod, key, "eviction", eviction)
         except TooManyRequests as error:
-            return (BACKGROUND, "") if MOVES in str(error) else (ERROR, str(error))
+            return (BACKGROUND, "") if EVACUATION_TRIGGERED in str(error) else (ERROR, str(error))
         except ApiError as error:
             return ERROR, str(error)
         return SUCCESS, ""
@@ -236,7 +238,7 @@ class Descheduler:
             text = f"Pod {one.key} would be evicted from node {node}: {plugin.name}"
             self._recorder.event(cycle.config_map, "Normal", "DryRun", text)
             return
-        text = f"pod eviction from {node} node by {NAME}"
+        text = f"pod eviction from {node} node by {DESCHEDULER_NAME}"
         for involved in (one.pod, one.vmi):
             if involved is not None:
                 self._recorder.event(involved, "Normal", plugin.name, text, action="Descheduled")
@@ -244,7 +246,7 @@ class Descheduler:
     def _report_failure(self, cycle: Cycle, one: PodInfo, why: str) -> None:
         log.debug("eviction failed", pod=str(one.key), node=one.node, error=why)
         if cycle.policy.reports_failures:
-            text = f"pod eviction from {one.node} node by {NAME} failed: {why}"
+            text = f"pod eviction from {one.node} node by {DESCHEDULER_NAME} failed: {why}"
             self._recorder.event(one.pod, "Warning", "EvictionFailed", text, action="Descheduled")
 
     def _warn(self, config_map: ConfigMap, reason: str, text: str) -> None:

@@ -17,7 +17,13 @@ from corral.api.errors import MethodNotAllowed, TooManyRequests
 from corral.api.kind import Kind, at
 from corral.api.kinds.kubevirt.installation import EVICTION_FIELD, KEY, KUBEVIRT_KIND
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
-from corral.api.kinds.kubevirt.migration import DESCHEDULER, EVICTION_SOURCE
+from corral.api.kinds.kubevirt.migration import (
+    DESCHEDULER,
+    DESCHEDULER_NAME,
+    EVACUATION_TRIGGERED,
+    EVICTION_SOURCE,
+    REQUESTED_BY,
+)
 from corral.api.kinds.vmi import live_migration
 from corral.api.object import Document, Key
 from corral.api.request import Response
@@ -29,9 +35,6 @@ from corral.store import Record
 
 WEBHOOK: Final = "virt-launcher-eviction-interceptor.kubevirt.io"
 CANCEL: Final = "evacuate/cancel"
-REQUESTED_BY: Final = "requested-by"
-"""Annotation by which an Eviction says who asks for it."""
-DESCHEDULER_NAME: Final = "sigs.k8s.io/descheduler"
 _VMI = VIRTUAL_MACHINE_INSTANCE
 _ENDED = ("Succeeded", "Failed")
 
@@ -78,7 +81,7 @@ async def _evacuation(
 ) -> Denial:
     """Mark the VMI with the node to leave, unless it is marked; return the refusal."""
     name, vmi = record.key.name, record.document()
-    triggered = f'Eviction triggered evacuation of VMI "{call.namespace}/{name}"'
+    triggered = f'{EVACUATION_TRIGGERED} of VMI "{call.namespace}/{name}"'
     if at(vmi, "status", "evacuationNodeName"):
         return Denial(f"Evacuation in progress: {triggered}")
     node = at(pod, "spec", "nodeName")
