@@ -13,6 +13,7 @@ from lightkube.models.core_v1 import (
     Node,
     NodeSelectorRequirement,
     NodeSelectorTerm,
+    PersistentVolume,
     Pod,
     Taint,
 )
@@ -162,12 +163,15 @@ def matches_affinity(pod: Pod, node: Node) -> bool:
     required = affinity and affinity.requiredDuringSchedulingIgnoredDuringExecution
     if not required:
         return True
-    return matches_any(node, required.nodeSelectorTerms)
+    return any(_matches(node, term) for term in required.nodeSelectorTerms)
 
 
-def matches_any(node: Node, terms: Iterable[NodeSelectorTerm]) -> bool:
-    """Report whether a node matches one of the terms."""
-    return any(_matches(node, term) for term in terms)
+def reaches(volume: PersistentVolume, node: Node) -> bool:
+    """Report whether a volume can be used on a node."""
+    affinity = volume.spec and volume.spec.nodeAffinity
+    if not affinity or affinity.required is None:
+        return True
+    return any(_matches(node, term) for term in affinity.required.nodeSelectorTerms)
 
 
 def _is_launcher(pod: Pod) -> bool:

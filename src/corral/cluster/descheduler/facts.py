@@ -27,7 +27,6 @@ from corral.reconcile.objects import controller_of, key_of, labels_of
 from corral.reconcile.pod_owners import PodOwner, PodOwners
 
 VMI = VirtualMachineInstance
-_CONFLICT = "node(s) had volume node affinity conflict"
 
 
 class Caches:
@@ -58,7 +57,7 @@ class Caches:
         return Lookups(
             vmi=self._vmi,
             owner=self._owner,
-            volume_reason=self._volume_reason,
+            reaches_volumes=self._reaches_volumes,
             eviction_strategy=eviction_strategy(self._installations.get(KEY)),
         )
 
@@ -99,17 +98,15 @@ class Caches:
         owner = controller_of(pod)
         return None if owner is None else self._owners.top(owner, key_of(pod).namespace)
 
-    def _volume_reason(self, pod: Pod, node: Node) -> str:
-        """Return why a node does not reach a bound volume of a pod; "" if it does."""
+    def _reaches_volumes(self, pod: Pod, node: Node) -> bool:
+        """Return whether a node reaches the bound volumes of a pod."""
         for key in claims_of(pod):
             claim = self._claims.get(key)
             name = claim.spec.volumeName if claim is not None and claim.spec is not None else None
             volume = self._volumes.get(Key("", name)) if name else None
-            affinity = volume.spec.nodeAffinity if volume is not None and volume.spec else None
-            required = affinity and affinity.required
-            if required and not node_fit.matches_any(node, required.nodeSelectorTerms):
-                return _CONFLICT
-        return ""
+            if volume is not None and not node_fit.reaches(volume, node):
+                return False
+        return True
 
     def _storage_classes(self, pod: Pod) -> frozenset[str]:
         """Return the StorageClasses of a pod's claims; "" for a claim without one."""

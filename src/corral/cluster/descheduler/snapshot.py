@@ -73,13 +73,13 @@ class Lookups:
 
     vmi: the VMI that controls a pod.
     owner: the topmost owner of a pod.
-    volume_reason: why a node does not fit, for the volumes that a pod's claims are bound to.
+    reaches_volumes: whether a node reaches the volumes that a pod's claims are bound to.
     eviction_strategy: that of VMIs which have none.
     """
 
     vmi: Callable[[Pod], VMI | None]
     owner: Callable[[Pod], PodOwner | None]
-    volume_reason: Callable[[Pod, Node], str] = lambda _pod, _node: ""
+    reaches_volumes: Callable[[Pod, Node], bool] = lambda _pod, _node: True
     eviction_strategy: str | None = None
 
 
@@ -160,7 +160,7 @@ class Snapshot:
         return self._has_volumes(one, name)
 
     def _has_volumes(self, one: PodInfo, name: str) -> bool:
-        return not self._lookups.volume_reason(one.next_pod, self.node(name))
+        return self._lookups.reaches_volumes(one.next_pod, self.node(name))
 
     # -- changing -----------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from corral.api.kinds.storage.common import (
     class_name,
     takes_space,
 )
-from corral.api.node_fit import matches_any
+from corral.api.node_fit import reaches
 from corral.api.object import Key
 from corral.api.quantity import ZERO, amount
 from corral.api.volume_binding import (
@@ -182,14 +182,6 @@ def pod_volumes(pod: Pod, listers: Listers) -> PodVolumes:
         else:
             return PodVolumes(UNBOUND)
     return PodVolumes("", volumes, delayed, sources, is_in_use, is_filling)
-
-
-def reaches(volume: PersistentVolume, node: Node) -> bool:
-    """Report whether a volume can be used on a node."""
-    affinity = volume.spec and volume.spec.nodeAffinity
-    if not affinity or affinity.required is None:
-        return True
-    return matches_any(node, affinity.required.nodeSelectorTerms)
 
 
 def _claim_reason(claim: PersistentVolumeClaim) -> str:

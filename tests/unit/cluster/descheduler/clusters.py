@@ -113,10 +113,8 @@ class World:
         lookups = Lookups(
             vmi=lambda pod: self.vmis.get(pod.metadata.name),
             owner=lambda pod: self.owners.get(pod.metadata.name),
-            volume_reason=lambda pod, node: (
-                "elsewhere"
-                if self.volumes.get(pod.metadata.name, node.metadata.name) != node.metadata.name
-                else ""
+            reaches_volumes=lambda pod, node: (
+                self.volumes.get(pod.metadata.name, node.metadata.name) == node.metadata.name
             ),
         )
         snapshot = Snapshot(self.nodes, lookups)
