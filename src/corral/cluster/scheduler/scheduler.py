@@ -19,7 +19,15 @@ from corral.api.kinds.storage.common import (
 from corral.api.node_fit import NodeInfo, Placement
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
-from corral.api.volume_binding import USED_BY, claim_index, claim_of, claim_patch, claims_of
+from corral.api.volume_binding import (
+    USED_BY,
+    claim_index,
+    claim_of,
+    claim_patch,
+    claims_of,
+    is_finished,
+    node_of,
+)
 from corral.cluster.scheduler import volume_binding
 from corral.cluster.scheduler.volume_binding import Listers, PodVolumes
 from corral.reconcile.context import ControllerContext
@@ -34,7 +42,6 @@ WAKE_SECONDS = 0.1
 """Delay after which unschedulable pods are retried when resources become free."""
 RETRY_SECONDS = 300.0
 """Interval after which they are retried in any case, as in kube-scheduler."""
-_FINISHED = frozenset({"Succeeded", "Failed"})
 
 
 def controller(context: ControllerContext) -> Controller[Key]:
@@ -93,7 +100,7 @@ class Scheduler:
             self._unschedulable.discard(key)
             return None
         uid = uid_of(pod)
-        if _node_of(pod) or uid in self._assigned:
+        if node_of(pod) or uid in self._assigned:
             return None
         self._release(uid)
         pod_volumes = volume_binding.pod_volumes(pod, self._listers)
@@ -201,18 +208,18 @@ class Scheduler:
         pod = new or old
         assert pod is not None
         uid = uid_of(pod)
-        if new is None or _is_finished(new) or _node_of(new):
+        if new is None or is_finished(new) or node_of(new):
             self._release(uid)
-        if new is None or _is_finished(new):
+        if new is None or is_finished(new):
             if uid in self._assigned:
                 self._forget(uid)
                 self._wake()
             self._unschedulable.discard(key_of(pod))
-        elif not _node_of(new):
+        elif not node_of(new):
             if old is None and _is_ours(new):
                 self.queue.add(key_of(new))
         elif uid not in self._assigned:
-            self._assume(uid, _node_of(new), node_fit.requests(new))
+            self._assume(uid, node_of(new), node_fit.requests(new))
 
     def _claim_changed(
         self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
@@ -280,15 +287,7 @@ def _is_bound(claim: PersistentVolumeClaim | None) -> bool:
 
 def _is_ours(pod: Pod) -> bool:
     scheduler = (pod.spec and pod.spec.schedulerName) or NAME
-    return scheduler == NAME and not is_being_deleted(pod) and not _is_finished(pod)
-
-
-def _is_finished(pod: Pod) -> bool:
-    return (pod.status and pod.status.phase) in _FINISHED
-
-
-def _node_of(pod: Pod) -> str:
-    return (pod.spec and pod.spec.nodeName) or ""
+    return scheduler == NAME and not is_being_deleted(pod) and not is_finished(pod)
 
 
 def _fingerprint(node: Node) -> tuple[object, ...]:
