@@ -20,6 +20,7 @@ from lightkube.models.core_v1 import (
 
 from corral.api.kinds.core import node_taints, pod_resources
 from corral.api.kinds.core.node_pressure import pressure_taints
+from corral.api.kinds.core.node_taints import PREFER_NO_SCHEDULE
 from corral.api.kinds.kubevirt.installation import RATIO_FIELD
 from corral.api.quantity import NANO, parse
 
@@ -106,9 +107,8 @@ def unfit_reasons(pod: Pod, info: NodeInfo, requested: Mapping[str, int]) -> lis
         return ["node(s) were unschedulable"]
     if not is_ready(node):
         return ["node(s) were not ready"]
-    for taint in (*((node.spec and node.spec.taints) or ()), *pressure_taints(node)):
-        if taint.effect != "PreferNoSchedule" and not tolerates(pod, taint):
-            return [f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}"]
+    if taint := untolerated(pod, (*taints_of(node), *pressure_taints(node))):
+        return [f"node(s) had untolerated taint {{{taint.key}: {taint.value or ''}}}"]
     if not matches_affinity(pod, node):
         return ["node(s) didn't match Pod's node affinity/selector"]
     short = []
@@ -125,12 +125,12 @@ def score(pod: Pod, info: NodeInfo, requested: Mapping[str, int]) -> float:
         total = allocatable(info.node, resource)
         if total:
             free.append(1 - (info.used[resource] + requested.get(resource, 0)) / total)
-    untolerated = sum(
-        taint.effect == "PreferNoSchedule" and not tolerates(pod, taint)
-        for taint in (info.node.spec and info.node.spec.taints) or ()
+    avoided = sum(
+        taint.effect == PREFER_NO_SCHEDULE and not tolerates(pod, taint)
+        for taint in taints_of(info.node)
     )
     least_used = _PERCENT * sum(free) / len(free) if free else 0.0
-    return least_used + preference(pod, info.node) - _PERCENT * untolerated
+    return least_used + preference(pod, info.node) - _PERCENT * avoided
 
 
 def allocatable(node: Node, resource: str) -> int:
@@ -142,6 +142,18 @@ def allocatable(node: Node, resource: str) -> int:
 def is_ready(node: Node) -> bool:
     conditions = (node.status and node.status.conditions) or ()
     return any(each.type == "Ready" and each.status == "True" for each in conditions)
+
+
+def taints_of(node: Node) -> Sequence[Taint]:
+    return (node.spec and node.spec.taints) or ()
+
+
+def untolerated(pod: Pod, taints: Iterable[Taint]) -> Taint | None:
+    """Return the first taint that keeps a pod off a node; None if there is none."""
+    return next(
+        (each for each in taints if each.effect != PREFER_NO_SCHEDULE and not tolerates(pod, each)),
+        None,
+    )
 
 
 def tolerates(pod: Pod, taint: Taint) -> bool:

@@ -14,6 +14,7 @@ NOT_READY: Final = "node.kubernetes.io/not-ready"
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"
 OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
 NO_EXECUTE: Final = "NoExecute"
+PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 CONDITION_TAINTS: Final = frozenset({NOT_READY, UNREACHABLE, *TAINTS.values()})
 """Taints that the conditions of a node set and remove."""
 _BY_READY: Final[Mapping[str, str]] = {"False": NOT_READY, "Unknown": UNREACHABLE}

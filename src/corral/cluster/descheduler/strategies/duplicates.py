@@ -72,13 +72,9 @@ def _feasible(handle: Handle, pods: Iterable[PodInfo]) -> set[str]:
 
 
 def _may_be_on(handle: Handle, one: PodInfo, name: str) -> bool:
-    node = handle.snapshot.node(name)
-    pod = one.next_pod
-    taints = [
-        each for each in (node.spec and node.spec.taints) or () if each.effect != "PreferNoSchedule"
-    ]
-    tolerated = all(node_fit.tolerates(pod, each) for each in taints)
-    return tolerated and node_fit.matches_affinity(pod, node)
+    pod, node = one.next_pod, handle.snapshot.node(name)
+    untolerated = node_fit.untolerated(pod, node_fit.taints_of(node))
+    return untolerated is None and node_fit.matches_affinity(pod, node)
 
 
 def _count(handle: Handle, group: Group, node: str) -> int:

@@ -1,24 +1,22 @@
 """RemovePodsViolatingNodeTaints: pods that do not tolerate a taint of their node."""
 
 from collections.abc import Iterable
-from typing import Final
 
 from lightkube.models.core_v1 import Taint
 
 from corral.api import node_fit
+from corral.api.kinds.core.node_pressure import NO_SCHEDULE
+from corral.api.kinds.core.node_taints import PREFER_NO_SCHEDULE
 from corral.cluster.descheduler.arguments import NodeTaintsArgs
 from corral.cluster.descheduler.handle import Evictions, Handle
 from corral.cluster.descheduler.snapshot import PodInfo
-
-NO_SCHEDULE: Final = "NoSchedule"
-PREFER_NO_SCHEDULE: Final = "PreferNoSchedule"
 
 
 def evictions(args: NodeTaintsArgs, handle: Handle) -> Evictions:
     """Yield pods that do not tolerate a taint, unless they would come back."""
     for name in handle.nodes:
-        spec = handle.snapshot.node(name).spec
-        taints = [each for each in (spec and spec.taints) or () if counts(args, each)]
+        node = handle.snapshot.node(name)
+        taints = [each for each in node_fit.taints_of(node) if counts(args, each)]
         if not taints:
             continue
         for one in handle.evictable([name], args):

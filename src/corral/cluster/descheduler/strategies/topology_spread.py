@@ -84,12 +84,8 @@ class _Constraint:
         node = handle.snapshot.node(name)
         if self._affinity and not node_fit.matches_affinity(self._pod, node):
             return False
-        taints = [
-            each
-            for each in (node.spec and node.spec.taints) or ()
-            if each.effect != "PreferNoSchedule"
-        ]
-        return not self._taints or all(node_fit.tolerates(self._pod, each) for each in taints)
+        taints = node_fit.taints_of(node) if self._taints else ()
+        return node_fit.untolerated(self._pod, taints) is None
 
 
 def _constraints(
