@@ -49,20 +49,24 @@ class Arguments(Part, kw_only=True, frozen=True):
         yield from ()
 
 
-class Namespaces(Part, frozen=True):
-    """Namespaces to which a plugin is limited, or which it leaves out."""
+class Names(Part, frozen=True):
+    """Namespaces, or kinds of owners, to which a plugin is limited, or which it leaves out."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
-    def has(self, namespace: str) -> bool:
-        """Return whether the plugin handles a namespace."""
+    def has(self, *names: str) -> bool:
+        """Return whether one of the names is included, or none is excluded."""
         if self.include:
-            return namespace in self.include
-        return namespace not in self.exclude
+            return any(name in self.include for name in names)
+        return not any(name in self.exclude for name in names)
+
+    def faults(self, field: str) -> Iterator[str]:
+        if self.include and self.exclude:
+            yield f"{field}: only one of include and exclude may be set"
 
 
-ALL: Final = Namespaces()
+ALL: Final = Names()
 
 
 class Expression(Part, frozen=True):
@@ -96,12 +100,11 @@ EVERYTHING: Final = Selector()
 class Selection(Arguments, kw_only=True, frozen=True):
     """Arguments that limit a plugin to some pods."""
 
-    namespaces: Namespaces = ALL
+    namespaces: Names = ALL
     label_selector: Selector = EVERYTHING
 
     def faults(self) -> Iterator[str]:
-        if self.namespaces.include and self.namespaces.exclude:
-            yield "namespaces: only one of include and exclude may be set"
+        yield from self.namespaces.faults("namespaces")
         yield from self.label_selector.faults("labelSelector")
 
 
@@ -228,7 +231,7 @@ class NodeUtilization(Arguments, kw_only=True, frozen=True):
 
     thresholds: Thresholds = {}
     number_of_nodes: int = 0
-    evictable_namespaces: Namespaces = ALL
+    evictable_namespaces: Names = ALL
 
     def faults(self) -> Iterator[str]:
         yield from _threshold_faults("thresholds", self.thresholds)
@@ -277,12 +280,11 @@ class HighNodeUtilizationArgs(NodeUtilization, kw_only=True, frozen=True):
 class RemoveDuplicatesArgs(Arguments, kw_only=True, frozen=True):
     """Arguments of RemoveDuplicates."""
 
-    namespaces: Namespaces = ALL
+    namespaces: Names = ALL
     exclude_owner_kinds: tuple[str, ...] = ()
 
     def faults(self) -> Iterator[str]:
-        if self.namespaces.include and self.namespaces.exclude:
-            yield "namespaces: only one of include and exclude may be set"
+        yield from self.namespaces.faults("namespaces")
 
 
 class TopologySpreadArgs(Selection, kw_only=True, frozen=True):
@@ -325,13 +327,6 @@ class NodeAffinityArgs(Selection, kw_only=True, frozen=True):
                 yield f"nodeAffinityType: {_not_one_of(name, NODE_AFFINITY_TYPES)}"
 
 
-class Kinds(Part, frozen=True):
-    """Kinds of owners to which a plugin is limited, or which it leaves out."""
-
-    include: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-
-
 class ConditionFilter(Part, frozen=True):
     """A condition of pods; fields that are not set match any."""
 
@@ -344,7 +339,7 @@ class ConditionFilter(Part, frozen=True):
 class PodLifeTimeArgs(Selection, kw_only=True, frozen=True):
     """Arguments of PodLifeTime; a pod must match each filter that is set."""
 
-    owner_kinds: Kinds = Kinds()
+    owner_kinds: Names = ALL
     max_pod_life_time_seconds: int | None = None
     states: tuple[str, ...] = ()
     conditions: tuple[ConditionFilter, ...] = ()
@@ -366,8 +361,7 @@ class PodLifeTimeArgs(Selection, kw_only=True, frozen=True):
 
     def faults(self) -> Iterator[str]:
         yield from super().faults()
-        if self.owner_kinds.include and self.owner_kinds.exclude:
-            yield "ownerKinds: only one of include and exclude may be set"
+        yield from self.owner_kinds.faults("ownerKinds")
         for name in self.states:
             if name not in self.STATES:
                 yield f"states: {_not_one_of(name, sorted(self.STATES))}"

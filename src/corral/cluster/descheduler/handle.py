@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from corral.api.selectors import LabelSelector
-from corral.cluster.descheduler.arguments import Namespaces, Selection
+from corral.cluster.descheduler.arguments import Names, Selection
 from corral.cluster.descheduler.default_evictor import DefaultEvictor
 from corral.cluster.descheduler.departure import Departure
 from corral.cluster.descheduler.snapshot import PodInfo, Snapshot
@@ -36,7 +36,7 @@ class Handle:
             yield from self.evictable_on(node, selection.namespaces, labels)
 
     def evictable_on(
-        self, node: str, namespaces: Namespaces, labels: LabelSelector | None = None
+        self, node: str, namespaces: Names, labels: LabelSelector | None = None
     ) -> Evictions:
         """Yield the pods on a node that may be evicted, and None for each other one.
 

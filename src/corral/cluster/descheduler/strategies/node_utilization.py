@@ -15,7 +15,7 @@ from corral.cluster.descheduler.arguments import (
     ONLY_THRESHOLDING_RESOURCES,
     HighNodeUtilizationArgs,
     LowNodeUtilizationArgs,
-    Namespaces,
+    Names,
     Thresholds,
 )
 from corral.cluster.descheduler.default_evictor import PREFER_NO_EVICTION, priority_of
@@ -141,7 +141,7 @@ class _Sources:
 
     handle: Handle
     levels: _Levels
-    namespaces: Namespaces
+    namespaces: Names
     limit: int | None = None
     only: Iterable[str] = ()
 

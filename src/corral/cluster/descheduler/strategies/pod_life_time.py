@@ -32,7 +32,7 @@ def _is_over(args: PodLifeTimeArgs, one: PodInfo, now: datetime) -> bool:
     """Return whether a pod matches all filters."""
     return (
         _is_too_old(args, one.pod, now)
-        and _has_owner(args, one)
+        and args.owner_kinds.has(*one.owner_kinds)
         and (not args.states or not states(args, one.pod).isdisjoint(args.states))
         and (not args.conditions or _matches_conditions(args, one.pod, now))
         and (not args.exit_codes or not _exit_codes(args, one.pod).isdisjoint(args.exit_codes))
@@ -54,13 +54,6 @@ def states(args: PodLifeTimeArgs, pod: Pod) -> frozenset[str]:
 def _is_too_old(args: PodLifeTimeArgs, pod: Pod, now: datetime) -> bool:
     most = args.max_pod_life_time_seconds
     return most is None or _seconds_since(_created(pod), now) > most
-
-
-def _has_owner(args: PodLifeTimeArgs, one: PodInfo) -> bool:
-    kinds = args.owner_kinds
-    if kinds.include:
-        return not one.owner_kinds.isdisjoint(kinds.include)
-    return one.owner_kinds.isdisjoint(kinds.exclude)
 
 
 def _matches_conditions(args: PodLifeTimeArgs, pod: Pod, now: datetime) -> bool:
