@@ -13,7 +13,6 @@ from typing import Final
 from lightkube.models.core_v1 import Pod
 
 from corral.api.selectors import LabelSelector, parse_labels
-from corral.api.time import parse_rfc3339
 from corral.cluster.descheduler.arguments import (
     CLAIMS,
     LOCAL_STORAGE,
@@ -120,7 +119,10 @@ class DefaultEvictor:
             yield f"owner has {count} replicas which is less than minReplicas of {least}"
         if self._args.min_pod_age:
             started = one.pod.status.startTime if one.pod.status is not None else None
-            if started is None or self._age(started) < self._args.min_pod_age_seconds:
+            if (
+                started is None
+                or (self._facts.now - started).total_seconds() < self._args.min_pod_age_seconds
+            ):
                 yield f"pod age is not older than MinPodAge: {self._args.min_pod_age}"
 
     def _count(self, one: PodInfo) -> int:
@@ -129,10 +131,6 @@ class DefaultEvictor:
             for each in self._snapshot.pods():
                 self._replicas[each.owner_id] = self._replicas.get(each.owner_id, 0) + 1
         return self._replicas.get(one.owner_id, 0)
-
-    def _age(self, since: "datetime | str") -> float:
-        moment = parse_rfc3339(since) if isinstance(since, str) else since
-        return (self._facts.now - moment).total_seconds()
 
     def _has_protected_claim(self, pod: Pod) -> bool:
         classes = self._facts.storage_classes(pod)

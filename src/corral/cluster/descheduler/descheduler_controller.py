@@ -21,7 +21,7 @@ from corral.api.kinds.kubevirt.migration import (
     REQUESTED_BY,
 )
 from corral.api.object import Document, Key
-from corral.cluster.descheduler.default_evictor import DefaultEvictor, Facts
+from corral.cluster.descheduler.default_evictor import DefaultEvictor
 from corral.cluster.descheduler.descheduler_metrics import (
     BACKGROUND,
     ERROR,
@@ -131,7 +131,7 @@ class Descheduler:
 
     async def _handle(self, profile: Profile, snapshot: Snapshot, nodes: tuple[str, ...]) -> Handle:
         now = self._clock()
-        facts = await self.caches.add(Facts(now=now, nodes=nodes), profile.evictor)
+        facts = await self.caches.facts(profile.evictor, nodes, now)
         return Handle(snapshot, DefaultEvictor(profile.evictor, snapshot, facts), nodes, now)
 
     def _limits(self, policy: Policy) -> Limits:

@@ -1,7 +1,7 @@
 """Objects that a cycle reads: nodes, pods, VMIs and their owners, budgets, claims, namespaces."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
+from datetime import datetime
 from functools import cache
 
 from lightkube.models.core_v1 import Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod
@@ -61,10 +61,11 @@ class Caches:
             eviction_strategy=eviction_strategy(self._installations.get(KEY)),
         )
 
-    async def add(self, facts: Facts, args: DefaultEvictorArgs) -> Facts:
-        """Add what the arguments of a profile ask about.  Raises InvalidPolicy and ApiError."""
-        return replace(
-            facts,
+    async def facts(self, args: DefaultEvictorArgs, nodes: tuple[str, ...], now: datetime) -> Facts:
+        """Return what the arguments of a profile ask about.  Raises InvalidPolicy and ApiError."""
+        return Facts(
+            now=now,
+            nodes=nodes,
             threshold=await self._threshold(args),
             namespaces=await self._namespaces(args),
             has_budget=_matcher(self._budgets.items()),

@@ -239,7 +239,7 @@ def _convert(document: Mapping[str, Any], view: type[P], path: str) -> P:
         return msgspec.convert(document, view)
     except msgspec.ValidationError as error:
         what, _, where = str(error).partition(" - at `$")
-        field = (path + where.rstrip("`").removesuffix("`")).strip(".")
+        field = (path + where.rstrip("`")).strip(".")
         raise InvalidPolicy(f"{field}: {what}" if field else what) from None
 
 

@@ -281,8 +281,3 @@ def _comes_back(one: PodInfo) -> bool:
         and not is_being_deleted(one.vmi)
         and one.departure is Departure.REPLACEMENT
     )
-
-
-def percentage(used: int, allocatable: int) -> float:
-    """Return the used share of a resource; 0 of what a node does not have."""
-    return 100 * used / allocatable if allocatable > 0 else 0.0

@@ -4,7 +4,7 @@ The descheduler compares the owners of pods, which are VMIs here, each with one 
 owner counts, a replica set, a pool or a VirtualMachine.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Generator, Iterable
 from math import ceil
 
@@ -79,4 +79,4 @@ def _may_be_on(handle: Handle, one: PodInfo, name: str) -> bool:
 
 def _count(handle: Handle, group: Group, node: str) -> int:
     """Return how many pods of a group are on a node, or will be."""
-    return Counter(_group(one) for one in handle.snapshot.pods_on(node))[group]
+    return sum(_group(one) == group for one in handle.snapshot.pods_on(node))

@@ -20,7 +20,7 @@ from corral.cluster.descheduler.arguments import (
 )
 from corral.cluster.descheduler.default_evictor import PREFER_NO_EVICTION, priority_of
 from corral.cluster.descheduler.handle import Evictions, Handle
-from corral.cluster.descheduler.snapshot import PodInfo, percentage
+from corral.cluster.descheduler.snapshot import PodInfo
 from corral.reconcile.objects import annotations_of
 
 Percentages = Mapping[str, float]
@@ -39,7 +39,7 @@ def relieve_overutilized(args: LowNodeUtilizationArgs, handle: Handle) -> Evicti
     for name in sorted(over, key=levels.total, reverse=True):
 
         def is_done(name: str = name) -> bool:
-            return not (levels.is_over(name) and levels.have_room(under, levels.target))
+            return not (levels.is_over(name) and levels.have_room(under))
 
         def is_good(one: PodInfo, landing: str, name: str = name) -> bool:
             return landing not in ("", name) and not levels.is_over(landing, one)
@@ -60,7 +60,7 @@ def empty_underutilized(args: HighNodeUtilizationArgs, handle: Handle) -> Evicti
     for name in sorted(under, key=levels.total):
 
         def is_done() -> bool:
-            return not levels.have_room(others, levels.target)
+            return not levels.have_room(others)
 
         def is_good(_one: PodInfo, landing: str, name: str = name) -> bool:
             if landing in ("", name):
@@ -72,9 +72,9 @@ def empty_underutilized(args: HighNodeUtilizationArgs, handle: Handle) -> Evicti
 
 def _levels(args: LowNodeUtilizationArgs, handle: Handle) -> "_Levels":
     """Return the levels of LowNodeUtilization; deviations are counted from the present mean."""
-    if not args.use_deviation_thresholds:
-        return _Levels(handle, args.thresholds, args.target_thresholds)
     levels = _Levels(handle, args.thresholds, args.target_thresholds)
+    if not args.use_deviation_thresholds:
+        return levels
     shares = [levels.shares(name) for name in handle.nodes]
     mean = {
         resource: sum(each[resource] for each in shares) / len(shares)
@@ -100,7 +100,7 @@ class _Levels:
         snapshot, more = self.handle.snapshot, one.requested if one is not None else {}
         used = snapshot.used(node)
         return {
-            name: percentage(
+            name: _percentage(
                 used.get(name, 0) + more.get(name, 0), snapshot.allocatable(node, name)
             )
             for name in {*BASIC, *self.low}
@@ -119,12 +119,12 @@ class _Levels:
         shares = self.shares(node, one)
         return any(shares[name] > level for name, level in self.target.items())
 
-    def have_room(self, nodes: Sequence[str], target: Thresholds) -> bool:
+    def have_room(self, nodes: Sequence[str]) -> bool:
         """Return whether some of each resource is left on the nodes, up to the target."""
-        return all(self._room(nodes, name, target) > 0 for name in {*BASIC, *self.low})
+        return all(self._room(nodes, name) > 0 for name in {*BASIC, *self.low})
 
-    def _room(self, nodes: Iterable[str], resource: str, target: Thresholds) -> float:
-        snapshot, share = self.handle.snapshot, target.get(resource, _FULL) / 100
+    def _room(self, nodes: Iterable[str], resource: str) -> float:
+        snapshot, share = self.handle.snapshot, self.target.get(resource, _FULL) / 100
         return sum(
             share * snapshot.allocatable(name, resource) - snapshot.used(name).get(resource, 0)
             for name in nodes
@@ -169,3 +169,8 @@ def _importance(one: PodInfo) -> tuple[int, int, bool]:
     """Return the order of evictions: by priority, then by quality of service."""
     quality = (one.pod.status and one.pod.status.qosClass) or ""
     return priority_of(one), _QOS.get(quality, 0), PREFER_NO_EVICTION in annotations_of(one.pod)
+
+
+def _percentage(used: int, allocatable: int) -> float:
+    """Return the used share of a resource; 0 of what a node does not have."""
+    return 100 * used / allocatable if allocatable > 0 else 0.0

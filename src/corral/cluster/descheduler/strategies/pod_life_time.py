@@ -6,7 +6,6 @@ from typing import Any
 
 from lightkube.models.core_v1 import Pod
 
-from corral.api.time import parse_rfc3339
 from corral.cluster.descheduler.arguments import ConditionFilter, PodLifeTimeArgs
 from corral.cluster.descheduler.departure import Departure
 from corral.cluster.descheduler.handle import Evictions, Handle
@@ -85,11 +84,9 @@ def _containers(args: PodLifeTimeArgs, pod: Pod) -> Iterator[Any]:
         yield from pod.status.ephemeralContainerStatuses or ()
 
 
-def _created(pod: Pod) -> Any:
+def _created(pod: Pod) -> datetime | None:
     return pod.metadata.creationTimestamp if pod.metadata is not None else None
 
 
-def _seconds_since(moment: Any, now: datetime) -> float:
-    if moment is None:
-        return 0.0
-    return (now - (parse_rfc3339(moment) if isinstance(moment, str) else moment)).total_seconds()
+def _seconds_since(moment: datetime | None, now: datetime) -> float:
+    return 0.0 if moment is None else (now - moment).total_seconds()
