@@ -55,6 +55,8 @@ class DefaultEvictor:
 
     def __init__(self, args: DefaultEvictorArgs, snapshot: Snapshot, facts: Facts) -> None:
         self._args = args
+        self._protections = args.protections
+        self._min_age_seconds = args.min_pod_age_seconds
         self._snapshot = snapshot
         self._facts = facts
         self._labels = args.label_selector.parsed()
@@ -89,7 +91,7 @@ class DefaultEvictor:
         return self._namespaces.matches(self._facts.namespaces.get(one.key.namespace))
 
     def _refusals_by_args(self, one: PodInfo) -> Iterator[str]:
-        args, protections = self._args, self._args.protections
+        args, protections = self._args, self._protections
         if args.no_eviction_policy == MANDATORY_POLICY and PREFER_NO_EVICTION in _annotations(one):
             yield f"pod has the annotation {PREFER_NO_EVICTION}"
         if not self._labels.matches(labels_of(one.pod)):
@@ -119,10 +121,8 @@ class DefaultEvictor:
             yield f"owner has {count} replicas which is less than minReplicas of {least}"
         if self._args.min_pod_age:
             started = one.pod.status.startTime if one.pod.status is not None else None
-            if (
-                started is None
-                or (self._facts.now - started).total_seconds() < self._args.min_pod_age_seconds
-            ):
+            least_age = self._min_age_seconds
+            if started is None or (self._facts.now - started).total_seconds() < least_age:
                 yield f"pod age is not older than MinPodAge: {self._args.min_pod_age}"
 
     def _count(self, one: PodInfo) -> int:
