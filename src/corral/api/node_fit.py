@@ -1,6 +1,6 @@
 """Filters and scores nodes for a pod.  Pure.
 
-The scheduler and the descheduler share it. The reasons are kube-scheduler's, word for word: users
+The scheduler and the descheduler share it.  The reasons are kube-scheduler's, word for word: users
 search for them in events and conditions.
 """
 

@@ -1,6 +1,6 @@
 """Arguments of the descheduler's plugins (descheduler/v1alpha2), and what makes them valid.
 
-Names, defaults and rules are the descheduler's. Unknown fields are refused, where it ignores them:
+Names, defaults and rules are the descheduler's.  Unknown fields are refused, where it ignores them:
 a misspelled limit would be none.
 """
 

@@ -2,7 +2,7 @@
 
 The rules and their words are the descheduler's, applied to machines: ``minReplicas`` counts the
 VMIs of the topmost owner, since each VMI has one pod, and the local storage of a pod is that of its
-VMI. A migration takes disks along, so it needs no such protection.
+VMI.  A migration takes disks along, so it needs no such protection.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ from corral.cluster.descheduler.arguments import (
     WITHOUT_BUDGET,
     DefaultEvictorArgs,
 )
-from corral.cluster.descheduler.departure import Departure
+from corral.cluster.descheduler.eviction_outcome import EvictionOutcome
 from corral.cluster.descheduler.snapshot import PodInfo, Snapshot
 from corral.reconcile.objects import annotations_of, labels_of
 
@@ -32,8 +32,8 @@ SYSTEM_CRITICAL_PRIORITY: Final = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """What the evictor knows beside the snapshot.
+class EvictorInputs:
+    """Inputs of the evictor beside the snapshot and its arguments.
 
     nodes: names of the nodes that the policy handles.
     threshold: pods of this priority and above stay, None: no limit.
@@ -53,29 +53,29 @@ class Facts:
 class DefaultEvictor:
     """The filters of one profile."""
 
-    def __init__(self, args: DefaultEvictorArgs, snapshot: Snapshot, facts: Facts) -> None:
+    def __init__(self, args: DefaultEvictorArgs, snapshot: Snapshot, inputs: EvictorInputs) -> None:
         self._args = args
         self._protections = args.protections
         self._min_age_seconds = args.min_pod_age_seconds
         self._snapshot = snapshot
-        self._facts = facts
+        self._inputs = inputs
         self._labels = args.label_selector.parsed()
         self._namespaces = args.namespace_label_selector.parsed()
-        self._fitting = _selected(snapshot, facts.nodes, parse_labels(args.node_selector))
+        self._fitting = _selected(snapshot, inputs.nodes, parse_labels(args.node_selector))
         self._replicas: dict[object, int] = {}
 
     def refusals(self, one: PodInfo) -> Iterator[str]:
         """Yield why a pod must not be evicted (the descheduler's Filter)."""
-        if not one.settled:
+        if not one.stays:
             yield "pod is on its way to another node"
         if one.vmi is None:
             yield "pod does not run a VMI"
-        elif one.departure is Departure.REFUSED:
-            yield one.departure.value
+        elif one.outcome is EvictionOutcome.REFUSED:
+            yield one.outcome.value
         if EVICT in _annotations(one):  # its author answers for what becomes of it
             return
-        if one.departure is Departure.LOSS:
-            yield one.departure.value
+        if one.outcome is EvictionOutcome.LOSS:
+            yield one.outcome.value
         yield from self._refusals_by_args(one)
 
     def allows(self, one: PodInfo) -> bool:
@@ -88,7 +88,7 @@ class DefaultEvictor:
             return False
         if not self._namespaces:
             return True
-        return self._namespaces.matches(self._facts.namespaces.get(one.key.namespace))
+        return self._namespaces.matches(self._inputs.namespaces.get(one.key.namespace))
 
     def _refusals_by_args(self, one: PodInfo) -> Iterator[str]:
         args, protections = self._args, self._protections
@@ -102,7 +102,7 @@ class DefaultEvictor:
             yield "pod has local storage and is protected against eviction"
         if CLAIMS in protections and self._has_protected_claim(one.pod):
             yield "pod with PVC is protected against eviction"
-        if WITHOUT_BUDGET in protections and not self._facts.has_budget(one.pod):
+        if WITHOUT_BUDGET in protections and not self._inputs.has_budget(one.pod):
             yield "pod does not have a PodDisruptionBudget and is protected against eviction"
         if RESOURCE_CLAIMS in protections and one.pod.spec and one.pod.spec.resourceClaims:
             yield "pod has ResourceClaims and is protected against eviction"
@@ -112,7 +112,7 @@ class DefaultEvictor:
         priority = priority_of(one)
         if priority >= SYSTEM_CRITICAL_PRIORITY:
             yield "pod has system critical priority and is protected against eviction"
-        elif self._facts.threshold is not None and priority >= self._facts.threshold:
+        elif self._inputs.threshold is not None and priority >= self._inputs.threshold:
             yield "pod has higher priority than specified priority class threshold"
 
     def _by_count_and_age(self, one: PodInfo) -> Iterator[str]:
@@ -122,7 +122,7 @@ class DefaultEvictor:
         if self._args.min_pod_age:
             started = one.pod.status.startTime if one.pod.status is not None else None
             least_age = self._min_age_seconds
-            if started is None or (self._facts.now - started).total_seconds() < least_age:
+            if started is None or (self._inputs.now - started).total_seconds() < least_age:
                 yield f"pod age is not older than MinPodAge: {self._args.min_pod_age}"
 
     def _count(self, one: PodInfo) -> int:
@@ -133,7 +133,7 @@ class DefaultEvictor:
         return self._replicas.get(one.owner_id, 0)
 
     def _has_protected_claim(self, pod: Pod) -> bool:
-        classes = self._facts.storage_classes(pod)
+        classes = self._inputs.storage_classes(pod)
         settings = self._args.pod_protections.config.pods_with_pvc
         protected = {each.name for each in settings.protected_storage_classes}
         return bool(classes & protected) if protected else bool(classes)
@@ -161,7 +161,7 @@ def _loses_local_storage(one: PodInfo) -> bool:
 
     An emptyDisk is a VMI's emptyDir, and a hostDisk its hostPath.
     """
-    if one.departure is Departure.MIGRATION or one.vmi is None:
+    if one.outcome is EvictionOutcome.MIGRATION or one.vmi is None:
         return False
     volumes = one.vmi.spec.volumes
     return any(each.empty_disk is not None or each.host_disk is not None for each in volumes)

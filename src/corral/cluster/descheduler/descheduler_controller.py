@@ -1,6 +1,6 @@
 """The loop of the descheduler: a cycle at each interval while there is a policy.
 
-Without the ConfigMap of the policy it watches that one name and does nothing. What it finds wrong,
+Without the ConfigMap of the policy it watches that one name and does nothing.  What it finds wrong,
 and what a dry run would evict, are Events of the ConfigMap.
 """
 
@@ -21,6 +21,7 @@ from corral.api.kinds.kubevirt.migration import (
     REQUESTED_BY,
 )
 from corral.api.object import Document, Key
+from corral.cluster.descheduler.caches import Caches
 from corral.cluster.descheduler.default_evictor import DefaultEvictor
 from corral.cluster.descheduler.descheduler_metrics import (
     BACKGROUND,
@@ -28,7 +29,6 @@ from corral.cluster.descheduler.descheduler_metrics import (
     SUCCESS,
     DeschedulerMetrics,
 )
-from corral.cluster.descheduler.facts import Caches
 from corral.cluster.descheduler.handle import Handle
 from corral.cluster.descheduler.limits import Limits
 from corral.cluster.descheduler.policy import InvalidPolicy, Plugin, Policy, Profile
@@ -109,7 +109,7 @@ class Descheduler:
         return Result(requeue_after=settings.interval_seconds)
 
     async def _run(self, config_map: ConfigMap, settings: Settings) -> None:
-        """Run all plugins: those that judge single pods first, in all profiles."""
+        """Run all plugins: those that check single pods first, in all profiles."""
         started, policy = self._monotonic(), settings.policy
         snapshot = Snapshot(self.caches.nodes.items(), self.caches.lookups())
         for _ in snapshot.observe(list(self.caches.pods.items())):
@@ -131,8 +131,8 @@ class Descheduler:
 
     async def _handle(self, profile: Profile, snapshot: Snapshot, nodes: tuple[str, ...]) -> Handle:
         now = self._clock()
-        facts = await self.caches.facts(profile.evictor, nodes, now)
-        return Handle(snapshot, DefaultEvictor(profile.evictor, snapshot, facts), nodes, now)
+        inputs = await self.caches.inputs(profile.evictor, nodes, now)
+        return Handle(snapshot, DefaultEvictor(profile.evictor, snapshot, inputs), nodes, now)
 
     def _limits(self, policy: Policy) -> Limits:
         """Return the limits of a cycle, with VMIs that have not left since an earlier one."""
@@ -258,7 +258,7 @@ class Descheduler:
             return
         if not self.config_maps.has_synced:
             self.queue.add_after(CONFIG_MAP, START_SECONDS)
-        elif old is None or _asks(old) != _asks(new):
+        elif old is None or _fingerprint(old) != _fingerprint(new):
             self.queue.add(CONFIG_MAP)
 
 
@@ -267,7 +267,7 @@ async def _turn() -> None:
     await asyncio.sleep(0)
 
 
-def _asks(config_map: ConfigMap) -> tuple[object, ...]:
+def _fingerprint(config_map: ConfigMap) -> tuple[object, ...]:
     """Return what of a ConfigMap counts."""
     return config_map.data, annotations_of(config_map)
 

@@ -7,12 +7,12 @@ from datetime import datetime
 from corral.api.selectors import LabelSelector
 from corral.cluster.descheduler.arguments import Names, Selection
 from corral.cluster.descheduler.default_evictor import DefaultEvictor
-from corral.cluster.descheduler.departure import Departure
+from corral.cluster.descheduler.eviction_outcome import EvictionOutcome
 from corral.cluster.descheduler.snapshot import PodInfo, Snapshot
 from corral.reconcile.objects import labels_of
 
 Evictions = Iterator[PodInfo | None]
-"""Pods to evict, and None after each other pod that was judged: others have their turn then."""
+"""Pods to evict, and None after each other pod that was checked: others have their turn then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,5 +56,7 @@ class Handle:
 
         A migration needs another node; a pod that is replaced may wait for one.
         """
-        landing = self.snapshot.landing(one)
-        return landing != one.node and bool(landing or one.departure is Departure.REPLACEMENT)
+        next_node = self.snapshot.next_node(one)
+        return next_node != one.node and bool(
+            next_node or one.outcome is EvictionOutcome.REPLACEMENT
+        )

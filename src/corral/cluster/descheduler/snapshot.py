@@ -1,7 +1,7 @@
 """The cluster as one cycle of the descheduler sees it, and where evicted pods will be.  Pure.
 
 Evictions take effect at once here: their pods are counted where the scheduler will place them
-next. So are VMIs that are about to move already. That keeps a cycle from evicting more pods than
+next.  So are VMIs that are about to move already.  That keeps a cycle from evicting more pods than
 its rules want, and the next one from evicting them again.
 """
 
@@ -20,7 +20,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.node_fit import NodeInfo
 from corral.api.object import Key
 from corral.api.volume_binding import is_finished, node_of
-from corral.cluster.descheduler.departure import Departure, departure
+from corral.cluster.descheduler.eviction_outcome import EvictionOutcome, eviction_outcome
 from corral.reconcile.objects import controller_of, is_being_deleted, key_of, labels_of, uid_of
 from corral.reconcile.pod_owners import PodOwner
 
@@ -34,7 +34,7 @@ class PodInfo:
     """A pod, its VMI, and what becomes of it when it is evicted.
 
     next_pod: the pod as it will be created next; a migration added conditions to the present one.
-    settled: whether it is to stay where it is, as far as is known.
+    stays: whether it is to stay where it is, as far as is observed.
     demand: what of next_pod its place depends on beside its volumes; pods that are alike share it.
     """
 
@@ -43,10 +43,10 @@ class PodInfo:
     next_pod: Pod
     vmi: VMI | None = None
     owner: PodOwner | None = None
-    settled: bool = True
+    stays: bool = True
     requested: Counter[str] = field(default_factory=Counter)
     demand: bytes = b""
-    departure: Departure | None = None
+    outcome: EvictionOutcome | None = None
 
     @property
     def key(self) -> Key:
@@ -91,7 +91,7 @@ class Snapshot:
         self._pods: dict[str, dict[str, PodInfo]] = defaultdict(dict)
         self._scores: dict[str, dict[bytes, float | None]] = defaultdict(dict)
         """Scores by node and demand, None: it does not fit.  Those of a node hold until its pods
-        change.  Most pods are like others, and a cycle asks for the landing of each."""
+        change.  Most pods are like others, and a cycle asks for the next node of each."""
         self._lookups = lookups
 
     # -- reading ------------------------------------------------------------------------------
@@ -119,12 +119,12 @@ class Snapshot:
         """Return what a node has of a resource for its pods, in billionths."""
         return node_fit.allocatable(self.node(node), resource)
 
-    def landing(self, one: PodInfo) -> str:
+    def next_node(self, one: PodInfo) -> str:
         """Return the node that the scheduler will choose for a pod once it is evicted; "" if none.
 
         The target pod of a migration is never placed on the node that its VMI leaves.
         """
-        moves = one.departure is Departure.MIGRATION
+        moves = one.outcome is EvictionOutcome.MIGRATION
         names = (name for name in self._infos if not moves or name != one.node)
         scored = ((self._score(one, name), name) for name in names)
         places = [(score, name) for score, name in scored if score is not None]
@@ -146,14 +146,14 @@ class Snapshot:
             used = Counter(info.used)
             used.subtract(one.requested)
             return _score(one, NodeInfo(info.node, used))
-        known = self._scores[name]
-        if one.demand not in known:
-            known[one.demand] = _score(one, info)
-        return known[one.demand]
+        scores = self._scores[name]
+        if one.demand not in scores:
+            scores[one.demand] = _score(one, info)
+        return scores[one.demand]
 
     def _reaches(self, one: PodInfo, name: str) -> bool:
         """Return whether a pod that fits on a node can come to it."""
-        if one.departure is Departure.MIGRATION:
+        if one.outcome is EvictionOutcome.MIGRATION:
             source = self._infos[one.node].node if one.node in self._infos else None
             if not can_migrate_to(source, self.node(name)):
                 return False
@@ -172,11 +172,11 @@ class Snapshot:
         self._place(one)
 
     def _place(self, one: PodInfo) -> None:
-        landing = self.landing(one)
-        one.settled = False
-        one.node = landing
-        if landing:
-            self._add(one, landing)
+        next_node = self.next_node(one)
+        one.stays = False
+        one.node = next_node
+        if next_node:
+            self._add(one, next_node)
 
     def _add(self, one: PodInfo, node: str) -> None:
         self._pods[node][uid_of(one.pod)] = one
@@ -218,7 +218,7 @@ class Snapshot:
     def _of_vmi(self, vmi: VMI, pods: Sequence[Pod]) -> PodInfo:
         """Return the pod of a VMI; one that migrates has two, and counts where it will be."""
         one = self._info(max(pods, key=_age), vmi)
-        one.settled = len(pods) == 1 and not _is_leaving(one)
+        one.stays = len(pods) == 1 and not _is_leaving(one)
         return one
 
     def _info(self, pod: Pod, vmi: VMI | None) -> PodInfo:
@@ -235,7 +235,7 @@ class Snapshot:
             owner,
             requested=requested,
             demand=_demand(next_pod, requested),
-            departure=departure(vmi, owner, self._lookups.eviction_strategy),
+            outcome=eviction_outcome(vmi, owner, self._lookups.eviction_strategy),
         )
 
 
@@ -279,5 +279,5 @@ def _comes_back(one: PodInfo) -> bool:
     return (
         one.vmi is not None
         and not is_being_deleted(one.vmi)
-        and one.departure is Departure.REPLACEMENT
+        and one.outcome is EvictionOutcome.REPLACEMENT
     )

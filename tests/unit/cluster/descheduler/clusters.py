@@ -8,7 +8,7 @@ from lightkube.models.core_v1 import Node, Pod
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.cluster.descheduler.arguments import DefaultEvictorArgs
-from corral.cluster.descheduler.default_evictor import DefaultEvictor, Facts
+from corral.cluster.descheduler.default_evictor import DefaultEvictor, EvictorInputs
 from corral.cluster.descheduler.handle import Handle
 from corral.cluster.descheduler.snapshot import Lookups, Snapshot
 from corral.cluster.descheduler.strategies import STRATEGIES
@@ -122,19 +122,19 @@ class World:
             pass
         return snapshot
 
-    def handle(self, evictor=None, **facts):
+    def handle(self, evictor=None, **inputs):
         snapshot = self.snapshot()
         nodes = tuple(sorted(each.metadata.name for each in self.nodes))
         args = msgspec.convert(evictor or {}, DefaultEvictorArgs)
-        known = Facts(now=NOW, nodes=nodes, **facts)
-        return Handle(snapshot, DefaultEvictor(args, snapshot, known), nodes, NOW)
+        beside = EvictorInputs(now=NOW, nodes=nodes, **inputs)
+        return Handle(snapshot, DefaultEvictor(args, snapshot, beside), nodes, NOW)
 
-    def evicted(self, plugin, args=None, *, evictor=None, refuse=(), **facts):
+    def evicted(self, plugin, args=None, *, evictor=None, refuse=(), **inputs):
         """Return the names of the pods that a plugin evicts, in order, and the cluster after."""
         strategy = STRATEGIES[plugin]
         arguments = msgspec.convert(args or {}, strategy.arguments)
         assert list(arguments.faults()) == []
-        handle = self.handle(evictor, **facts)
+        handle = self.handle(evictor, **inputs)
         names = []
         for one in strategy.evictions(arguments, handle):
             if one is not None and one.key.name not in refuse:

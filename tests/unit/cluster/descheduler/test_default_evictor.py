@@ -4,7 +4,7 @@ from tests.unit.cluster.descheduler.clusters import SET, World, node, replica_se
 
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.cluster.descheduler.default_evictor import EVICT, PREFER_NO_EVICTION
-from corral.cluster.descheduler.departure import Departure, departure
+from corral.cluster.descheduler.eviction_outcome import EvictionOutcome, eviction_outcome
 
 
 def vm(strategy):
@@ -18,36 +18,39 @@ def vm(strategy):
 @pytest.mark.parametrize(
     ("strategy", "migratable", "owner", "result"),
     [
-        ("", True, SET, Departure.REPLACEMENT),
-        ("None", True, SET, Departure.REPLACEMENT),
-        ("LiveMigrate", True, None, Departure.MIGRATION),
-        ("LiveMigrate", False, SET, Departure.REFUSED),
-        ("LiveMigrateIfPossible", True, None, Departure.MIGRATION),
-        ("LiveMigrateIfPossible", False, SET, Departure.REPLACEMENT),
-        ("LiveMigrateIfPossible", False, None, Departure.LOSS),
-        ("External", False, None, Departure.MIGRATION),
-        ("", True, None, Departure.LOSS),
-        ("", True, vmi("itself"), Departure.LOSS),
-        ("", True, vm("Always"), Departure.REPLACEMENT),
-        ("", True, vm("RerunOnFailure"), Departure.LOSS),
-        ("", True, vm("Manual"), Departure.LOSS),
-        ("", True, replica_set(deletionTimestamp="2026-01-01T00:00:00Z"), Departure.LOSS),
+        ("", True, SET, EvictionOutcome.REPLACEMENT),
+        ("None", True, SET, EvictionOutcome.REPLACEMENT),
+        ("LiveMigrate", True, None, EvictionOutcome.MIGRATION),
+        ("LiveMigrate", False, SET, EvictionOutcome.REFUSED),
+        ("LiveMigrateIfPossible", True, None, EvictionOutcome.MIGRATION),
+        ("LiveMigrateIfPossible", False, SET, EvictionOutcome.REPLACEMENT),
+        ("LiveMigrateIfPossible", False, None, EvictionOutcome.LOSS),
+        ("External", False, None, EvictionOutcome.MIGRATION),
+        ("", True, None, EvictionOutcome.LOSS),
+        ("", True, vmi("itself"), EvictionOutcome.LOSS),
+        ("", True, vm("Always"), EvictionOutcome.REPLACEMENT),
+        ("", True, vm("RerunOnFailure"), EvictionOutcome.LOSS),
+        ("", True, vm("Manual"), EvictionOutcome.LOSS),
+        ("", True, replica_set(deletionTimestamp="2026-01-01T00:00:00Z"), EvictionOutcome.LOSS),
     ],
 )
 def test_what_becomes_of_an_evicted_vmi(strategy, migratable, owner, result):
     machine = vmi("a", strategy=strategy, migratable=migratable)
-    assert departure(machine, owner) is result
+    assert eviction_outcome(machine, owner) is result
 
 
 def test_the_clusters_eviction_strategy_applies_to_vmis_without_one():
-    assert departure(vmi("a"), None, "LiveMigrate") is Departure.MIGRATION
-    assert departure(vmi("a", strategy="None"), SET, "LiveMigrate") is Departure.REPLACEMENT
+    assert eviction_outcome(vmi("a"), None, "LiveMigrate") is EvictionOutcome.MIGRATION
+    assert (
+        eviction_outcome(vmi("a", strategy="None"), SET, "LiveMigrate")
+        is EvictionOutcome.REPLACEMENT
+    )
 
 
-def refusals(evictor=None, *, facts=None, **pod):
+def refusals(evictor=None, *, inputs=None, **pod):
     world = World(node("n1"), node("n2"))
     world.add("a", "n1", **pod)
-    handle = world.handle(evictor, **(facts or {}))
+    handle = world.handle(evictor, **(inputs or {}))
     [one] = handle.snapshot.pods_on("n1")
     return list(handle.evictor.refusals(one))
 
@@ -133,13 +136,13 @@ def test_pods_are_not_protected(evictor, pod):
     ],
 )
 def test_pods_with_claims_are_protected_where_the_policy_says_so(evictor, classes, protected):
-    facts = {"storage_classes": lambda _: frozenset(classes)}
-    assert bool(refusals(evictor, facts=facts)) is protected
+    inputs = {"storage_classes": lambda _: frozenset(classes)}
+    assert bool(refusals(evictor, inputs=inputs)) is protected
 
 
 @pytest.mark.parametrize(("priority", "protected"), [(99, False), (100, True), (101, True)])
 def test_pods_of_the_threshold_and_above_are_protected(priority, protected):
-    found = refusals({}, facts={"threshold": 100}, spec={"priority": priority})
+    found = refusals({}, inputs={"threshold": 100}, spec={"priority": priority})
     assert bool(found) is protected
 
 
@@ -154,7 +157,7 @@ def test_replicas_are_the_vmis_of_the_topmost_owner():
 
 
 @pytest.mark.parametrize(
-    ("evictor", "facts", "allowed"),
+    ("evictor", "inputs", "allowed"),
     [
         ({}, {}, True),
         ({"nodeFit": True}, {}, False),
@@ -166,9 +169,9 @@ def test_replicas_are_the_vmis_of_the_topmost_owner():
         ),
     ],
 )
-def test_node_fit_and_namespaces_are_checked_before_the_eviction(evictor, facts, allowed):
+def test_node_fit_and_namespaces_are_checked_before_the_eviction(evictor, inputs, allowed):
     world = World(node("n1"), node("n2", cpu="100m"))
     world.add("a", "n1")
-    handle = world.handle(evictor, **facts)
+    handle = world.handle(evictor, **inputs)
     [one] = handle.snapshot.pods_on("n1")
     assert handle.evictor.allows_now(one) is allowed

@@ -38,7 +38,7 @@ def test_a_vmi_that_leaves_counts_where_it_will_be(more, expected):
     snapshot = world.snapshot()
     found = {name: size - (name == "n1") for name, size in sizes(snapshot).items()}
     assert found == expected
-    assert not any(one.settled for one in snapshot.pods() if one.key.name == "a")
+    assert not any(one.stays for one in snapshot.pods() if one.key.name == "a")
 
 
 def test_a_vmi_that_migrates_counts_once_at_its_target():
@@ -49,7 +49,7 @@ def test_a_vmi_that_migrates_counts_once_at_its_target():
     snapshot = world.snapshot()
     assert sizes(snapshot) == {"n1": 0, "n2": 1}
     [one] = snapshot.pods()
-    assert not one.settled
+    assert not one.stays
 
 
 def test_an_evicted_pod_counts_where_the_scheduler_will_put_it():
@@ -57,11 +57,11 @@ def test_an_evicted_pod_counts_where_the_scheduler_will_put_it():
     world.fill("n1", 2)
     snapshot = world.snapshot()
     first, _ = snapshot.pods_on("n1")
-    assert snapshot.landing(first) == "n2"
+    assert snapshot.next_node(first) == "n2"
     snapshot.evict(first)
     assert sizes(snapshot) == {"n1": 1, "n2": 1}
     assert snapshot.used("n2")["cpu"] == 400_000_000
-    assert not first.settled
+    assert not first.stays
 
 
 def test_a_migration_does_not_lead_back():
@@ -71,8 +71,8 @@ def test_a_migration_does_not_lead_back():
     world.add("b", "n1", of=vmi("b", strategy="LiveMigrate"))
     snapshot = world.snapshot()
     replaced, moved = snapshot.pods_on("n1")
-    assert snapshot.landing(replaced) == "n1"
-    assert snapshot.landing(moved) == "n2"
+    assert snapshot.next_node(replaced) == "n1"
+    assert snapshot.next_node(moved) == "n2"
 
 
 def test_conditions_of_a_past_migration_do_not_bind_the_next_pod():
@@ -83,7 +83,7 @@ def test_conditions_of_a_past_migration_do_not_bind_the_next_pod():
     world.add("a", "n2", of=vmi("a", strategy="LiveMigrate"), spec={"affinity": affinity})
     snapshot = world.snapshot()
     [one] = snapshot.pods_on("n2")
-    assert snapshot.landing(one) == "n1"
+    assert snapshot.next_node(one) == "n1"
 
 
 def test_nothing_lands_on_a_cordoned_node_or_beside_its_volume():
@@ -91,19 +91,19 @@ def test_nothing_lands_on_a_cordoned_node_or_beside_its_volume():
     world.add("a", "n1", of=vmi("a", strategy="LiveMigrate"), owner=SET)
     snapshot = world.snapshot()
     [one] = snapshot.pods_on("n1")
-    assert snapshot.landing(one) == "n3"
+    assert snapshot.next_node(one) == "n3"
     assert snapshot.fits_elsewhere(one, ["n2", "n3"])
     world.volumes["a"] = "n1"
-    assert snapshot.landing(one) == ""
+    assert snapshot.next_node(one) == ""
     assert not snapshot.fits_elsewhere(one, ["n2", "n3"])
 
 
-def test_pods_that_are_alike_are_judged_once_for_each_node(monkeypatch):
-    judged = Counter()
+def test_pods_that_are_alike_are_checked_once_for_each_node(monkeypatch):
+    checked = Counter()
     unfit_reasons = node_fit.unfit_reasons
 
     def counted(pod, info, requested):
-        judged[info.name] += 1
+        checked[info.name] += 1
         return unfit_reasons(pod, info, requested)
 
     monkeypatch.setattr(node_fit, "unfit_reasons", counted)
@@ -112,9 +112,9 @@ def test_pods_that_are_alike_are_judged_once_for_each_node(monkeypatch):
         world.add(f"p{number}", "n1", of=vmi(f"p{number}", strategy="LiveMigrate"))
     world.volumes["p3"] = "n2"  # a pod's volumes do not count as a difference
     snapshot = world.snapshot()
-    places = [snapshot.landing(one) for one in snapshot.pods_on("n1")]
+    places = [snapshot.next_node(one) for one in snapshot.pods_on("n1")]
     assert places == ["n3", "n3", "n3", "n2", "n3", "n3"]
-    assert judged == {"n2": 1, "n3": 1}
+    assert checked == {"n2": 1, "n3": 1}
 
 
 def test_pods_go_where_the_scheduler_puts_them_after_each_eviction():
@@ -129,7 +129,7 @@ def test_pods_go_where_the_scheduler_puts_them_after_each_eviction():
             for each in others:
                 if each.node == info.name:
                     info.used.update(each.requested)
-        assert snapshot.landing(one) == node_fit.choose(one.next_pod, infos).node
+        assert snapshot.next_node(one) == node_fit.choose(one.next_pod, infos).node
         snapshot.evict(one)
     assert sum(sizes(snapshot).values()) == 8
     assert min(sizes(snapshot).values()) > 0

@@ -1,7 +1,7 @@
 """Plugins of the descheduler: which pods to evict, and in which order.  Pure.
 
-Each yields a pod to evict, and None after each other pod that it has judged: a cycle lets the rest
-of the process have its turn then.  A pod that was evicted is not settled any more.  To add one:
+Each yields a pod to evict, and None after each other pod that it has checked: a cycle lets the rest
+of the process have its turn then.  A pod that was evicted does not stay any more.  To add one:
 write its module, its arguments in ``arguments``, and its row in STRATEGIES.
 """
 
@@ -22,7 +22,7 @@ from corral.cluster.descheduler.strategies import (
 )
 
 DESCHEDULE: Final = "deschedule"
-"""The extension point of plugins that judge each pod by itself; they run first."""
+"""The extension point of plugins that check each pod by itself; they run first."""
 BALANCE: Final = "balance"
 """The extension point of plugins that compare nodes or groups of pods."""
 

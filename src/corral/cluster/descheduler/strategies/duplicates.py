@@ -29,8 +29,8 @@ def evictions(args: RemoveDuplicatesArgs, handle: Handle) -> Evictions:
         share = ceil(sum(map(len, by_node.values())) / len(nodes))
         for pods in by_node.values():
             for one in pods[share:]:
-                landing = handle.snapshot.landing(one)
-                goes = landing not in ("", one.node) and _count(handle, group, landing) < share
+                next_node = handle.snapshot.next_node(one)
+                goes = next_node not in ("", one.node) and _count(handle, group, next_node) < share
                 yield one if goes else None
 
 

@@ -37,9 +37,9 @@ def _is_refused(handle: Handle, one: PodInfo) -> bool:
 
 def _is_better(handle: Handle, one: PodInfo) -> bool:
     """Return whether a pod will be on a node that it prefers to its own."""
-    landing = handle.snapshot.landing(one)
-    if landing in ("", one.node):
+    next_node = handle.snapshot.next_node(one)
+    if next_node in ("", one.node):
         return False
     pod, snapshot = one.next_pod, handle.snapshot
     present = node_fit.preference(pod, snapshot.node(one.node))
-    return node_fit.preference(pod, snapshot.node(landing)) > present
+    return node_fit.preference(pod, snapshot.node(next_node)) > present

@@ -1,7 +1,7 @@
 """LowNodeUtilization and HighNodeUtilization: evictions by the share of a node that is requested.
 
 A node is underutilized while no resource is above ``thresholds``, and overutilized once one is
-above ``targetThresholds``. Where the descheduler hopes for a good place, a pod is evicted only if
+above ``targetThresholds``.  Where the descheduler hopes for a good place, a pod is evicted only if
 the scheduler will put it on a node that does not become overutilized (Low), or that is fuller than
 the one it leaves (High): so the next cycle does not evict it again.
 """
@@ -41,8 +41,8 @@ def relieve_overutilized(args: LowNodeUtilizationArgs, handle: Handle) -> Evicti
         def is_done(name: str = name) -> bool:
             return not (levels.is_over(name) and levels.have_room(under))
 
-        def is_good(one: PodInfo, landing: str, name: str = name) -> bool:
-            return landing not in ("", name) and not levels.is_over(landing, one)
+        def is_good(one: PodInfo, next_node: str, name: str = name) -> bool:
+            return next_node not in ("", name) and not levels.is_over(next_node, one)
 
         yield from sources.evictions(name, is_done, is_good)
 
@@ -62,10 +62,10 @@ def empty_underutilized(args: HighNodeUtilizationArgs, handle: Handle) -> Evicti
         def is_done() -> bool:
             return not levels.have_room(others)
 
-        def is_good(_one: PodInfo, landing: str, name: str = name) -> bool:
-            if landing in ("", name):
+        def is_good(_one: PodInfo, next_node: str, name: str = name) -> bool:
+            if next_node in ("", name):
                 return False
-            return landing not in under or levels.total(landing) > levels.total(name)
+            return next_node not in under or levels.total(next_node) > levels.total(name)
 
         yield from sources.evictions(name, is_done, is_good)
 
@@ -158,8 +158,8 @@ class _Sources:
         for one in sorted(found, key=_importance):
             if is_done() or (self.limit is not None and evicted >= self.limit):
                 return
-            yield one if is_good(one, self.handle.snapshot.landing(one)) else None
-            evicted += not one.settled
+            yield one if is_good(one, self.handle.snapshot.next_node(one)) else None
+            evicted += not one.stays
 
     def _counts(self, one: PodInfo) -> bool:
         return not self.only or any(one.requested.get(name) for name in self.only)

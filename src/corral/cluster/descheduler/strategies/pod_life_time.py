@@ -7,7 +7,7 @@ from typing import Any
 from lightkube.models.core_v1 import Pod
 
 from corral.cluster.descheduler.arguments import ConditionFilter, PodLifeTimeArgs
-from corral.cluster.descheduler.departure import Departure
+from corral.cluster.descheduler.eviction_outcome import EvictionOutcome
 from corral.cluster.descheduler.handle import Evictions, Handle
 from corral.cluster.descheduler.snapshot import PodInfo
 
@@ -23,7 +23,7 @@ def evictions(args: PodLifeTimeArgs, handle: Handle) -> Evictions:
             found.append(one)
         yield None
     for one in sorted(found, key=lambda one: str(_created(one.pod))):
-        goes = one.departure is Departure.REPLACEMENT or handle.leaves(one)
+        goes = one.outcome is EvictionOutcome.REPLACEMENT or handle.leaves(one)
         yield one if goes else None
 
 
@@ -60,11 +60,11 @@ def _matches_conditions(args: PodLifeTimeArgs, pod: Pod, now: datetime) -> bool:
     return any(_matches(each, one, now) for each in args.conditions for one in conditions)
 
 
-def _matches(wanted: ConditionFilter, condition: Any, now: datetime) -> bool:
+def _matches(expected: ConditionFilter, condition: Any, now: datetime) -> bool:
     fields = ("type", "status", "reason")
-    if any(getattr(wanted, name) not in ("", getattr(condition, name)) for name in fields):
+    if any(getattr(expected, name) not in ("", getattr(condition, name)) for name in fields):
         return False
-    least = wanted.min_time_since_last_transition_seconds
+    least = expected.min_time_since_last_transition_seconds
     since = condition.lastTransitionTime
     return least is None or (since is not None and _seconds_since(since, now) >= least)
 

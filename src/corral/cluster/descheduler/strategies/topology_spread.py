@@ -1,7 +1,7 @@
 """RemovePodsViolatingTopologySpreadConstraint: domains with too many of a constraint's pods.
 
 Pods go from the fullest domain, one at a time, until no two domains differ by more than
-``maxSkew``. All pods that a constraint selects count, also those that must not be evicted.
+``maxSkew``.  All pods that a constraint selects count, also those that must not be evicted.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence, Set as AbstractSet
@@ -124,11 +124,11 @@ def _next(
         if sizes[value] - least <= constraint.max_skew:
             return None
         for one in sorted(domains[value], key=_importance):
-            if one not in untried or not one.settled:
+            if one not in untried or not one.stays:
                 continue
             yield
-            landing = _domain(handle, constraint, handle.snapshot.landing(one))
-            if landing in sizes and sizes[landing] < sizes[value] - 1:
+            domain = _domain(handle, constraint, handle.snapshot.next_node(one))
+            if domain in sizes and sizes[domain] < sizes[value] - 1:
                 return one
     return None
 

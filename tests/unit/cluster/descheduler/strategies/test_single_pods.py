@@ -1,4 +1,4 @@
-"""Plugins that judge each pod by itself: by taints, by node affinity, by age."""
+"""Plugins that check each pod by itself: by taints, by node affinity, by age."""
 
 import pytest
 from tests.unit.cluster.descheduler.clusters import World, node, sizes, vmi

@@ -1,4 +1,4 @@
-"""Plugins judge one pod at a time: the process does other work in between."""
+"""Plugins check one pod at a time: the process does other work in between."""
 
 import msgspec
 import pytest
@@ -54,7 +54,7 @@ def test_a_plugin_stops_after_each_pod(monkeypatch, plugin, refuses):
     arguments = msgspec.convert(ARGUMENTS.get(plugin, {}), strategy.arguments)
     handle = crowded().handle()
     steps = []
-    allows, landing = handle.evictor.allows, handle.snapshot.landing
+    allows, next_node = handle.evictor.allows, handle.snapshot.next_node
 
     def counted(name, function):
         def call(one):
@@ -64,14 +64,14 @@ def test_a_plugin_stops_after_each_pod(monkeypatch, plugin, refuses):
         return call
 
     monkeypatch.setattr(handle.evictor, "allows", counted("allows", allows))
-    monkeypatch.setattr(handle.snapshot, "landing", counted("landing", landing))
+    monkeypatch.setattr(handle.snapshot, "next_node", counted("next_node", next_node))
     steps.append([])
     for one in strategy.evictions(arguments, handle):
         if one is not None and not refuses:
-            monkeypatch.setattr(handle.snapshot, "landing", landing)
+            monkeypatch.setattr(handle.snapshot, "next_node", next_node)
             handle.snapshot.evict(one)
-            monkeypatch.setattr(handle.snapshot, "landing", counted("landing", landing))
+            monkeypatch.setattr(handle.snapshot, "next_node", counted("next_node", next_node))
         steps.append([])
     assert max(step.count("allows") for step in steps) == 1
-    assert max(step.count("landing") for step in steps) == 1
+    assert max(step.count("next_node") for step in steps) == 1
     assert sum(step.count("allows") for step in steps) >= PODS

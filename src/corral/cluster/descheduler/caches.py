@@ -18,7 +18,7 @@ from corral.api.object import Key
 from corral.api.selectors import LabelSelector
 from corral.api.volume_binding import claims_of
 from corral.cluster.descheduler.arguments import DefaultEvictorArgs
-from corral.cluster.descheduler.default_evictor import Facts
+from corral.cluster.descheduler.default_evictor import EvictorInputs
 from corral.cluster.descheduler.policy import InvalidPolicy
 from corral.cluster.descheduler.snapshot import Lookups
 from corral.reconcile.context import ControllerContext
@@ -61,9 +61,11 @@ class Caches:
             eviction_strategy=eviction_strategy(self._installations.get(KEY)),
         )
 
-    async def facts(self, args: DefaultEvictorArgs, nodes: tuple[str, ...], now: datetime) -> Facts:
+    async def inputs(
+        self, args: DefaultEvictorArgs, nodes: tuple[str, ...], now: datetime
+    ) -> EvictorInputs:
         """Return what the arguments of a profile ask about.  Raises InvalidPolicy and ApiError."""
-        return Facts(
+        return EvictorInputs(
             now=now,
             nodes=nodes,
             threshold=await self._threshold(args),
@@ -73,13 +75,13 @@ class Caches:
         )
 
     async def _threshold(self, args: DefaultEvictorArgs) -> int | None:
-        wanted = args.priority_threshold
-        if not wanted.name:
-            return wanted.value
+        threshold = args.priority_threshold
+        if not threshold.name:
+            return threshold.value
         try:
-            return (await self._client.get(PriorityClass, wanted.name)).value
+            return (await self._client.get(PriorityClass, threshold.name)).value
         except NotFound:
-            text = f'DefaultEvictor: priorityThreshold.name: no PriorityClass is "{wanted.name}"'
+            text = f'DefaultEvictor: priorityThreshold.name: no PriorityClass is "{threshold.name}"'
             raise InvalidPolicy(text) from None
 
     async def _namespaces(self, args: DefaultEvictorArgs) -> Mapping[str, Mapping[str, str]]:

@@ -1,4 +1,4 @@
-"""What becomes of a VMI when its pod is evicted: it migrates, is replaced, or would be lost.  Pure.
+"""Outcomes of an eviction of a VMI's pod: it migrates, is replaced, or would be lost.  Pure.
 
 The rules are those of evictions (KubeVirt's pod-eviction-admitter) and of the owners of VMIs.
 """
@@ -14,7 +14,7 @@ from corral.reconcile.objects import is_being_deleted
 from corral.reconcile.pod_owners import PodOwner
 
 
-class Departure(Enum):
+class EvictionOutcome(Enum):
     """The way in which a VMI leaves its node; the values are for people."""
 
     MIGRATION = "it is moved, by a live migration or by an external controller"
@@ -23,22 +23,22 @@ class Departure(Enum):
     LOSS = "it would end, and nothing would start it again"
 
 
-def departure(
+def eviction_outcome(
     vmi: VirtualMachineInstance, owner: PodOwner | None, default: str | None = None
-) -> Departure:
-    """Return what an eviction does to a VMI; ``owner`` is its topmost owner, None if not found.
+) -> EvictionOutcome:
+    """Return the outcome of an eviction; ``owner`` is the topmost owner, None if not found.
 
     ``default``: the eviction strategy of VMIs that have none.
     """
     strategy = vmi.spec.eviction_strategy or default
     if strategy == "External":
-        return Departure.MIGRATION
+        return EvictionOutcome.MIGRATION
     if strategy in ("LiveMigrate", "LiveMigrateIfPossible"):
         if is_live_migratable(vmi):
-            return Departure.MIGRATION
+            return EvictionOutcome.MIGRATION
         if strategy == "LiveMigrate":
-            return Departure.REFUSED
-    return Departure.REPLACEMENT if _replaces(owner) else Departure.LOSS
+            return EvictionOutcome.REFUSED
+    return EvictionOutcome.REPLACEMENT if _replaces(owner) else EvictionOutcome.LOSS
 
 
 def _replaces(owner: PodOwner | None) -> bool:
