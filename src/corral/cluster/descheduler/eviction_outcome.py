@@ -8,7 +8,7 @@ from enum import Enum
 from corral.api.kinds.kubevirt.pool import VirtualMachinePool
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.kubevirt.virtualmachine import ALWAYS, VirtualMachine
-from corral.api.kinds.vmi.live_migration import is_live_migratable
+from corral.api.kinds.vmi.live_migration import BY_MIGRATION, is_live_migratable
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.reconcile.objects import is_being_deleted
 from corral.reconcile.pod_owners import PodOwner
@@ -33,7 +33,7 @@ def eviction_outcome(
     strategy = vmi.spec.eviction_strategy or default
     if strategy == "External":
         return EvictionOutcome.MIGRATION
-    if strategy in ("LiveMigrate", "LiveMigrateIfPossible"):
+    if strategy in BY_MIGRATION:
         if is_live_migratable(vmi):
             return EvictionOutcome.MIGRATION
         if strategy == "LiveMigrate":

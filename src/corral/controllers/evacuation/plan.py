@@ -16,12 +16,11 @@ from corral.api.kinds.kubevirt.migration import (
     SCHEDULING,
     VirtualMachineInstanceMigration,
 )
-from corral.api.kinds.vmi.live_migration import is_live_migratable
+from corral.api.kinds.vmi.live_migration import BY_MIGRATION, is_live_migratable
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.reconcile.objects import is_being_deleted
 
-_BY_MIGRATION: Final = frozenset({"LiveMigrate", "LiveMigrateIfPossible"})
 _NOT_BEGUN: Final = frozenset({"", PENDING, SCHEDULING, SCHEDULED})
 
 
@@ -50,7 +49,7 @@ def may_migrate(
     ``default``: the eviction strategy of VMIs that have none.
     """
     return (
-        (vmi.spec.eviction_strategy or default) in _BY_MIGRATION
+        (vmi.spec.eviction_strategy or default) in BY_MIGRATION
         and not vmi.is_final
         and not is_being_deleted(vmi)
         and is_live_migratable(vmi)

@@ -14,6 +14,8 @@ from corral.api.kinds.vmi.volumes import Volume, claims_of
 from corral.api.object import Condition
 
 CONDITION: Final = "LiveMigratable"
+BY_MIGRATION: Final = frozenset({"LiveMigrate", "LiveMigrateIfPossible"})
+"""Eviction strategies by which a VMI that can migrate does so."""
 
 BLOCK, LIVE = "BlockMigration", "LiveMigration"
 """Methods of migration: with a copy of disks, or of memory alone."""

@@ -98,7 +98,7 @@ def _is_to_be_evacuated(vmi: Document, strategy: str | None) -> bool:
     """Return whether the VMI is to leave its node alive: by migration or an external controller."""
     if strategy == "External":
         return True
-    return strategy in ("LiveMigrate", "LiveMigrateIfPossible") and _is_migratable(vmi)
+    return strategy in live_migration.BY_MIGRATION and _is_migratable(vmi)
 
 
 def _is_migratable(vmi: Document) -> bool:
