@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from lightkube.models.core_v1 import Node
-from tests.sim.cluster import Cluster, cluster, replica_set
+from tests.sim.cluster import ADMIN, Cluster, Faults, Faulty, cluster, replica_set
 from tests.sim.migrations import cancel, migrate, movable_set, running, slow, started
 
 from corral.api.kinds.kubevirt.installation import KEY, KubeVirt
@@ -13,6 +13,8 @@ from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSe
 from corral.api.kinds.vmi.launcher import NODE_LAUNCHER, OUTDATED_LABEL
 from corral.api.object import Key
 from corral.cli.manager.upgrade import _move_all
+from corral.client.client import Client
+from corral.client.transport import InProcess
 
 pytestmark = pytest.mark.looptime
 
@@ -267,3 +269,21 @@ async def test_corral_upgrade_reports_machines_that_stay(capsys):
         assert failed.startswith(f"[2/2] {second.key} stays: kubectl describe vmim kubevirt-work")
         assert failed.endswith(" -n default says why")
         assert len(running(c)) == 2
+
+
+@pytest.mark.parametrize(("down", "count"), [(5, 1), (300, 0)])
+async def test_corral_upgrade_waits_for_a_server_that_restarts_and_no_longer(capsys, down, count):
+    async with cluster(nodes=2) as c:
+        machines = await started(c, 1)
+        slow(c, 2)
+        faults = Faults(until=float("inf"))
+        client = Client(Faulty(InProcess(c.server.handle, ADMIN), faults))
+        moving = asyncio.create_task(_move_all(client, machines, 1))
+        while not await migrations(c):
+            await asyncio.sleep(0.01)
+        faults.fail = faults.cut = 1
+        await asyncio.sleep(down)
+        faults.fail = faults.cut = 0
+        assert await moving == count
+        [line] = progress(capsys)
+        assert (" moved in " if count else " stays: a fault of the test") in line

@@ -3,13 +3,12 @@
 import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import aclosing
 from typing import Final
 
 import click
 from lightkube.models.core_v1 import Node
 
-from corral.api.errors import ApiError, Forbidden, NotFound
+from corral.api.errors import ApiError, Forbidden, NotFound, Unavailable
 from corral.api.kinds.core.node_taints import ready_status
 from corral.api.kinds.kubevirt.installation import KEY, KubeVirt, migration_settings
 from corral.api.kinds.kubevirt.migration import (
@@ -27,12 +26,13 @@ from corral.cli.errors import Problem
 from corral.cli.output import table
 from corral.cli.session import Session
 from corral.client.client import Client
-from corral.client.decoding import Bookmark, WatchEvent
+from corral.reconcile.wait import wait_for
 
 Migration = VirtualMachineInstanceMigration
 VMI = VirtualMachineInstance
 
 _HEADER: Final = ("NAMESPACE", "NAME", "NODE", "MOVES", "WHY")
+_RETRY_SECONDS, _RETRIES = 1.0, 60
 _EPILOG: Final = """\b
 Example:
   corral upgrade machines --dry-run
@@ -191,23 +191,22 @@ async def _unfinished(client: Client, vmi: VMI) -> Migration | None:
 
 
 async def _ended(client: Client, key: Key) -> Migration | None:
-    """Wait for the end of a migration; return None if it is deleted."""
-    fields = f"metadata.name={key.name}"
+    """Wait for the end of a migration; return None if it is deleted.
+
+    The migration goes on while the API server restarts: a server that does not answer is asked
+    again for a minute.  Raises ApiError.
+    """
+    unanswered = 0
     while True:
-        listed = await client.list(Migration, key.namespace, fields=fields)
-        if not listed.items or listed.items[0].is_final:
-            return listed.items[0] if listed.items else None
-        watch = client.watch(
-            Migration, key.namespace, resource_version=listed.resource_version, fields=fields
-        )
-        async with aclosing(watch) as events:
-            async for event in events:
-                if isinstance(event, Bookmark):
-                    continue
-                if event.type == "DELETED":
-                    return None
-                if isinstance(event, WatchEvent) and event.object.is_final:
-                    return event.object
+        try:
+            return await wait_for(client, Migration, key, lambda migration: migration.is_final)
+        except NotFound:
+            return None
+        except Unavailable:
+            unanswered += 1
+            if unanswered > _RETRIES:
+                raise
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 def _name(node: Node) -> str:
