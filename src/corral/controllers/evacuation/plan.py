@@ -64,14 +64,12 @@ def to_cancel(
 
     ``migrations`` are its own.  Those that were handed to the nodes go on, as in KubeVirt.
     """
-    state = vmi.status.migration_state
-    begun = state.migration_uid if state is not None else ""
     return [
         each
         for each in migrations
         if each.metadata.annotations.get(EVACUATION) == vmi.status.node_name
         and each.status.phase in _NOT_BEGUN
-        and each.metadata.uid != begun
+        and each.state_in(vmi) is None
         and not is_being_deleted(each)
     ]
 

@@ -98,9 +98,8 @@ def is_obsolete(migration: Migration, vmi: VMI | None, *, outdated: bool) -> boo
         return False
     if is_being_deleted(migration) or vmi is None or outdated or not is_updatable(vmi):
         return False
-    state = vmi.status.migration_state
-    is_own = state is not None and state.migration_uid == migration.metadata.uid
-    return not (is_own and state is not None and state.target_node_domain_ready_timestamp)
+    state = migration.state_in(vmi)
+    return state is None or not state.target_node_domain_ready_timestamp
 
 
 def _age(vmi: VMI) -> tuple[str, Key]:

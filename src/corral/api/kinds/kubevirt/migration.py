@@ -12,7 +12,7 @@ import msgspec
 from corral.api.kinds.vmi.migration_configuration import MigrationConfiguration
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.status import PhaseTransition
-from corral.api.kinds.vmi.vmi import GROUP
+from corral.api.kinds.vmi.vmi import GROUP, VirtualMachineInstance
 from corral.api.object import AnyFields, Condition, Key, Object, Quantity, Struct
 
 POLICIES: Final = "migrations.kubevirt.io"
@@ -102,6 +102,11 @@ class VirtualMachineInstanceMigration(Object, kw_only=True):
     def vmi_key(self) -> Key:
         """The key of its VMI."""
         return Key(self.metadata.namespace, self.spec.vmi_name)
+
+    def state_in(self, vmi: VirtualMachineInstance) -> MigrationState | None:
+        """Return the migrationState of a VMI, if it is of this migration."""
+        state = vmi.status.migration_state
+        return state if state is not None and state.migration_uid == self.metadata.uid else None
 
     @property
     def is_final(self) -> bool:

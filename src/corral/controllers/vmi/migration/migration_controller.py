@@ -24,7 +24,7 @@ from corral.api.object import Key
 from corral.controllers.vmi.launcher_template import LauncherTemplate
 from corral.controllers.vmi.lifecycle import has_ended, node_of
 from corral.controllers.vmi.migration import history, vmi_patches
-from corral.controllers.vmi.migration.plan import Observed, Plan, own_state, plan
+from corral.controllers.vmi.migration.plan import Observed, Plan, plan
 from corral.controllers.vmi.migration.queue_order import Candidate, startable
 from corral.controllers.vmi.migration.status import status
 from corral.controllers.vmi.migration.target_pod import target_pod
@@ -141,10 +141,9 @@ class Migrations:
         return [each for each in same if each.metadata.uid != migration.metadata.uid]
 
     def _is_taken(self, migration: Migration, vmi: VMI) -> bool:
-        state = vmi.status.migration_state
-        uid = state.migration_uid if state is not None else ""
+        """Whether the VMI's migrationState is of another migration, which is not over."""
         return any(
-            each.metadata.uid == uid and not each.is_final for each in self._others(migration)
+            each.state_in(vmi) is not None and not each.is_final for each in self._others(migration)
         )
 
     def _has_older(self, migration: Migration) -> bool:
@@ -189,7 +188,7 @@ class Migrations:
             vmi = self.vmis.get(migration.vmi_key)
             if migration.is_final or vmi is None or not self._has_target(migration, vmi):
                 continue
-            state = own_state(migration, vmi)
+            state = migration.state_in(vmi)
             yield state.source_node if state is not None else vmi.status.node_name
 
     def _has_target(self, migration: Migration, vmi: VMI) -> bool:
@@ -421,7 +420,7 @@ class Migrations:
 
 def _source_name(migration: Migration, vmi: VMI) -> str:
     """Return the pod that the VMI leaves, also when it has."""
-    state = own_state(migration, vmi)
+    state = migration.state_in(vmi)
     return state.source_pod if state is not None else current_pod_name(vmi)
 
 

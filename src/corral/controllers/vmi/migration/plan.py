@@ -75,7 +75,7 @@ class Observed:
     @property
     def state(self) -> MigrationState | None:
         """The VMI's migrationState, if it is of this migration."""
-        return own_state(self.migration, self.vmi) if self.vmi is not None else None
+        return self.migration.state_in(self.vmi) if self.vmi is not None else None
 
     @property
     def has_moved(self) -> bool:
@@ -126,14 +126,6 @@ class Plan:
     complete_vmi: bool = False
     reports: tuple[Report, ...] = ()
     requeue_seconds: float = 0.0
-
-
-def own_state(
-    migration: VirtualMachineInstanceMigration, vmi: VirtualMachineInstance
-) -> MigrationState | None:
-    """Return the VMI's migrationState, if it is of a migration."""
-    state = vmi.status.migration_state
-    return state if state is not None and state.migration_uid == migration.metadata.uid else None
 
 
 def plan(observed: Observed) -> Plan:
