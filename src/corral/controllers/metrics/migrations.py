@@ -16,7 +16,7 @@ from corral.api.kinds.kubevirt.migration import (
 )
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.time import parse_rfc3339
-from corral.controllers.metrics.transitions import BOUNDS
+from corral.controllers.metrics.transitions import observe
 from corral.metrics import Family, Histogram, Source, gauge, histogram
 from corral.reconcile.context import ControllerContext
 
@@ -42,15 +42,12 @@ class MigrationMetrics:
 
     def _changed(self, old: Migration | None, new: Migration | None) -> None:
         """Observe the phases that a migration enters; one write may pass several of them."""
-        if old is None or new is None or new.metadata.creation_timestamp is None:
+        if old is None or new is None:
             return
-        created = parse_rfc3339(new.metadata.creation_timestamp)
+        created = new.metadata.creation_timestamp
         known = len(old.status.phase_transition_timestamps)
         for each in new.status.phase_transition_timestamps[known:]:
-            if each.phase_transition_timestamp is not None:
-                entered = parse_rfc3339(each.phase_transition_timestamp)
-                durations = self._from_creation.setdefault(each.phase, Histogram(BOUNDS))
-                durations.observe(max(0.0, (entered - created).total_seconds()))
+            observe(self._from_creation, each.phase, created, each.phase_transition_timestamp)
 
     async def collect(self) -> Iterable[Family]:
         durations = histogram(

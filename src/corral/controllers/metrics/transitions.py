@@ -5,7 +5,6 @@ VMIs that exist when the process starts are left out: the start of their stages 
 """
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import TypeVar
 
 from lightkube.models.core_v1 import Pod
@@ -73,20 +72,19 @@ class Transitions:
         before, now = old.status.phase, new.status.phase
         if now == "Running":
             self._stages.begin(new.metadata.uid)  # the node measures the stages before
-        created = _moment(new.metadata.creation_timestamp)
+        created = new.metadata.creation_timestamp
         # One write may pass several phases: the controller skips Scheduling for a fast pod.
         passed = new.status.phase_transition_timestamps
         passed = passed[len(old.status.phase_transition_timestamps) : -1]
         entered = None
         for phase in (*(each.phase for each in passed), now):
             entered = _entered(new, phase)
-            _observe(self._from_creation, phase, created, entered)
+            observe(self._from_creation, phase, created, entered)
             since = _entered(new, before) if before else created
-            _observe(self._between, (phase, before), since, entered)
+            observe(self._between, (phase, before), since, entered)
             before = phase
         if new.is_final and new.metadata.deletion_timestamp:
-            requested = _moment(new.metadata.deletion_timestamp)
-            _observe(self._from_deletion, now, requested, entered)
+            observe(self._from_deletion, now, new.metadata.deletion_timestamp, entered)
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if new is not None and _node(new) and not (old and _node(old)):
@@ -115,25 +113,22 @@ class Transitions:
         return between, from_creation, from_deletion, self._stages.family()
 
 
-def _observe(
-    histograms: dict[L, Histogram], labels: L, since: datetime | None, until: datetime | None
+def observe(
+    histograms: dict[L, Histogram], labels: L, since: str | None, until: str | None
 ) -> None:
-    """Observe a duration; it is left out where one end is unknown."""
-    if since is not None and until is not None:
-        seconds = max(0.0, (until - since).total_seconds())
+    """Observe the time between two timestamps; it is left out where one of them is unknown."""
+    if since and until:
+        duration = parse_rfc3339(until) - parse_rfc3339(since)
+        seconds = max(0.0, duration.total_seconds())
         histograms.setdefault(labels, Histogram(BOUNDS)).observe(seconds)
 
 
-def _entered(vmi: VirtualMachineInstance, phase: str) -> datetime | None:
+def _entered(vmi: VirtualMachineInstance, phase: str) -> str | None:
     """Return when a phase was entered first."""
     for each in vmi.status.phase_transition_timestamps:
         if each.phase == phase:
-            return _moment(each.phase_transition_timestamp)
+            return each.phase_transition_timestamp
     return None
-
-
-def _moment(text: str | None) -> datetime | None:
-    return parse_rfc3339(text) if text else None
 
 
 def _is_ready(vmi: VirtualMachineInstance) -> bool:
