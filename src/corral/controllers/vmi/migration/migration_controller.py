@@ -351,7 +351,7 @@ class Migrations:
         self._handed_off.discard(migration.metadata.uid)
         others = any(not each.is_final for each in self._others(migration))
         if vmi is not None and not others and TARGET_NODE in vmi.metadata.labels:
-            await self._client.patch(VMI, vmi.key, vmi_patches.unlabelled(vmi))
+            await self._client.patch(VMI, vmi.key, vmi_patches.labelled(vmi, None))
         if FINALIZER in migration.metadata.finalizers:
             kept = [each for each in migration.metadata.finalizers if each != FINALIZER]
             version = migration.metadata.resource_version

@@ -75,22 +75,12 @@ def completed(vmi: VMI, now: datetime) -> Document:
     return _patch(vmi, {"completed": True, "endTimestamp": rfc3339(now)})
 
 
-def labelled(vmi: VMI, node: str) -> Document:
-    """Return the patch by which the target's node may read the VMI."""
+def labelled(vmi: VMI, node: str | None) -> Document:
+    """Return the patch of the label by which a target node may read the VMI; None removes it."""
     return {
         "metadata": {
             "resourceVersion": vmi.metadata.resource_version,
             "labels": {TARGET_NODE: node},
-        }
-    }
-
-
-def unlabelled(vmi: VMI) -> Document:
-    """Return the patch that removes the target node's label of a migration that is over."""
-    return {
-        "metadata": {
-            "resourceVersion": vmi.metadata.resource_version,
-            "labels": {TARGET_NODE: None},
         }
     }
 
