@@ -11,11 +11,7 @@ from lightkube.models.core_v1 import Node
 from corral.api.errors import ApiError, Forbidden, NotFound, Unavailable
 from corral.api.kinds.core.node_taints import ready_status
 from corral.api.kinds.kubevirt.installation import KEY, KubeVirt, migration_settings
-from corral.api.kinds.kubevirt.migration import (
-    SELECTOR_LABEL,
-    SUCCEEDED,
-    VirtualMachineInstanceMigration,
-)
+from corral.api.kinds.kubevirt.migration import SUCCEEDED, VirtualMachineInstanceMigration
 from corral.api.kinds.kubevirt.workload_update import migration_of
 from corral.api.kinds.vmi import live_migration
 from corral.api.kinds.vmi.launcher import difference, is_outdated, launcher_of_node
@@ -25,7 +21,9 @@ from corral.cli import help_lists, options
 from corral.cli.errors import Problem
 from corral.cli.output import table
 from corral.cli.session import Session
+from corral.cli.virtctl.migration import unfinished_migration
 from corral.client.client import Client
+from corral.reconcile.objects import controller_of, key_of
 from corral.reconcile.wait import wait_for
 
 Migration = VirtualMachineInstanceMigration
@@ -70,7 +68,7 @@ async def _upgrade(session: Session, node: str, *, dry: bool) -> int:
     """List outdated machines and move them; return how many stay."""
     async with session.client() as client:
         with session.api_errors("error listing machines and nodes"):
-            nodes = {_name(each): each for each in (await client.list(Node)).items}
+            nodes = {key_of(each).name: each for each in (await client.list(Node)).items}
             vmis = (await client.list(VMI)).items
             parallel = await _parallel(client)
         if node and node not in nodes:
@@ -112,7 +110,7 @@ def obstacle(vmi: VMI, nodes: Iterable[Node]) -> str:
     if not live_migration.is_live_migratable(vmi):
         conditions = {each.type: each.message for each in vmi.status.conditions}
         return conditions.get(live_migration.CONDITION) or "it is not known yet whether it can move"
-    if not any(_name(each) != vmi.status.node_name and _is_open(each) for each in nodes):
+    if not any(key_of(each).name != vmi.status.node_name and _is_open(each) for each in nodes):
         return "no other node is ready, and not cordoned"
     return ""
 
@@ -137,8 +135,8 @@ def listing(
 def _remedy(vmi: VMI) -> str:
     """Return what renews a machine that cannot move."""
     metadata = vmi.metadata
-    owner = next((each.kind for each in metadata.owner_references if each.controller), "")
-    if owner == "VirtualMachine":
+    owner = controller_of(vmi)
+    if owner is not None and owner.kind == "VirtualMachine":
         return f"corral restart {metadata.name} -n {metadata.namespace} renews it."
     deletes = f"kubectl delete vmi {metadata.name} -n {metadata.namespace}"
     return f"{deletes} ends it; {'its set starts another' if owner else 'create it again'}."
@@ -170,7 +168,7 @@ async def _move_all(client: Client, vmis: Sequence[VMI], parallel: int) -> int:
 
 async def _move(client: Client, vmi: VMI) -> str:
     """Move a machine, unless it moves already; return why that has failed."""
-    migration = await _unfinished(client, vmi)
+    migration = await unfinished_migration(client, vmi.key)
     if migration is None:
         migration = await client.create(Migration, migration_of(vmi))
     ended = await _ended(client, migration.key)
@@ -181,13 +179,6 @@ async def _move(client: Client, vmi: VMI) -> str:
     state, key = ended.status.migration_state, ended.key
     said = state.failure_reason if state is not None else ""
     return said or f"kubectl describe vmim {key.name} -n {key.namespace} says why"
-
-
-async def _unfinished(client: Client, vmi: VMI) -> Migration | None:
-    """Return the migration of a VMI that is not over, if there is one."""
-    selector = f"{SELECTOR_LABEL}={vmi.metadata.name}"
-    listed = await client.list(Migration, vmi.metadata.namespace, labels=selector)
-    return next((each for each in listed.items if not each.is_final), None)
 
 
 async def _ended(client: Client, key: Key) -> Migration | None:
@@ -207,10 +198,6 @@ async def _ended(client: Client, key: Key) -> Migration | None:
             if unanswered > _RETRIES:
                 raise
         await asyncio.sleep(_RETRY_SECONDS)
-
-
-def _name(node: Node) -> str:
-    return (node.metadata and node.metadata.name) or ""
 
 
 def _is_open(node: Node) -> bool:

@@ -166,16 +166,18 @@ async def _request(client: Client, target: Target, labels: dict[str, str], *, dr
     await client.request("POST", path, query=query, document=document)
 
 
+async def unfinished_migration(client: Client, vmi: Key) -> VirtualMachineInstanceMigration | None:
+    """Return the migration of a VMI that is not over, if there is one.  Raises ApiError."""
+    selector = f"{SELECTOR_LABEL}={vmi.name}"
+    listed = await client.list(VirtualMachineInstanceMigration, vmi.namespace, labels=selector)
+    return next((each for each in listed.items if not each.is_final), None)
+
+
 async def _cancel(session: Session, target: Target, *, dry: bool) -> None:
     """Delete the migration that is not over.  Raises Problem."""
     async with session.client() as client:
         with session.api_errors("Error fetching virtual machine instance migration list"):
-            migrations = await client.list(
-                VirtualMachineInstanceMigration,
-                target.namespace,
-                labels=f"{SELECTOR_LABEL}={target.name}",
-            )
-        active = next((each for each in migrations.items if not each.is_final), None)
+            active = await unfinished_migration(client, Key(target.namespace, target.name))
         if active is None:
             raise Problem(f"Found no migration to cancel for {target.name}")
         query = "dryRun=All" if dry else ""
