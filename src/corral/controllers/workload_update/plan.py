@@ -69,8 +69,12 @@ def plan(observed: Observed) -> Plan:
     unfinished = [each for each in observed.migrations if not each.is_final]
     moving = {each.vmi_key for each in unfinished}
     idle = [vmi for vmi in observed.outdated if vmi.key not in moving]
-    movable = [vmi for vmi in idle if strategy.migrates and is_live_migratable(vmi)]
-    others = [vmi for vmi in idle if strategy.evicts and vmi not in movable]
+    movable, others = [], []
+    for vmi in idle:
+        if strategy.migrates and is_live_migratable(vmi):
+            movable.append(vmi)
+        elif strategy.evicts:
+            others.append(vmi)
     failures = Counter(each.vmi_key for each in observed.migrations if each.status.phase == FAILED)
     movable.sort(key=lambda vmi: (failures[vmi.key], _age(vmi)))
     others.sort(key=lambda vmi: (observed.tried_at.get(vmi.metadata.uid, float("-inf")), _age(vmi)))
