@@ -1,5 +1,6 @@
 """The provisioner: claims get volumes on disk, grow, are cloned, and go, whatever is cut off."""
 
+import asyncio
 import os
 
 import pytest
@@ -11,6 +12,7 @@ from tests.sim.test_claims import claim, claim_is, claim_of, is_gone
 from corral.api.errors import ApiError
 from corral.api.kinds.cdi.population import PHASE, SUCCEEDED, UPLOAD_TARGET
 from corral.api.kinds.storage.common import SHARED_CLASS, SHARED_LABEL, SHARED_PROVISIONER
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.host.open_disks import opened
 from corral.node.hypervisor import GuestError, NoMachineError
@@ -344,7 +346,9 @@ class ElsewhereUsed(Disks):
 
     def loops(self):
         def on_node(context):
-            return NodeExpansion(context, self.storage.id, "two", self.there.grow).controller
+            vmis = context.informers.of(VirtualMachineInstance)
+            grow = self.there.grow
+            return NodeExpansion(context, vmis, self.storage.id, "two", grow).controller
 
         return [provisioner_of(self), on_node]
 
@@ -370,6 +374,39 @@ async def test_a_shared_claim_that_another_host_has_open_is_expanded_there(tmp_p
         assert shared.there.grown == [(DATA, 2 * GiB)]
         assert not await waits_for_its_node(c)
         assert [each.reason for each in await c.events("data")].count("Resizing") == 1
+        os.close(held)
+
+
+async def test_a_host_without_the_machine_waits_until_it_runs_there(tmp_path, monkeypatch):
+    shared, tried = ElsewhereUsed(tmp_path), []
+    monkeypatch.setattr(shared.there, "machine_answers", True)
+    grow = shared.there.grow
+
+    async def grow_once_it_runs(claim, size):
+        tried.append(claim)
+        if len(tried) == 1:
+            raise NoMachineError("no machine that uses the claim is found")
+        await grow(claim, size)
+
+    monkeypatch.setattr(shared.there, "grow", grow_once_it_runs)
+    async with cluster(stand_ins=shared.loops()) as c:
+        got = await bound_to_shared(c, shared)
+        held = opened(shared.of(got).disk.path, os.O_RDWR)
+        await wants(c, "2Gi")
+        await c.until(lambda: waits_for_its_node(c))
+        await asyncio.sleep(600)
+        assert tried == [DATA]
+        labels = {"metadata": {"labels": {SHARED_LABEL: shared.storage.id}}}
+        await c.client.patch(Node, Key("", "node0"), labels)
+        disk = {"name": "disk", "persistentVolumeClaim": {"claimName": DATA.name}}
+        spec = {
+            "domain": {"devices": {"disks": [{"name": "disk"}]}, "memory": {"guest": "64Mi"}},
+            "volumes": [disk],
+        }
+        vmi = {"metadata": {"name": "vmi", "namespace": DATA.namespace}, "spec": spec}
+        await c.client.create(VirtualMachineInstance, vmi)
+        await has(c, "2Gi")
+        assert tried == [DATA, DATA]
         os.close(held)
 
 

@@ -15,6 +15,7 @@ from corral.aio import Background
 from corral.api.images import HOST_PATHS, IMAGES_PATH, MIGRATIONS_PATH, VOLUMES_PATH
 from corral.api.kinds.auth.certificate_signing_request import NODE_USER_PREFIX
 from corral.api.kinds.storage.common import SHARED_CAPACITY, SHARED_LABEL, SHARED_PROVISIONER
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.request import User
 from corral.client.client import Client
 from corral.client.kubeconfig import Kubeconfig
@@ -200,6 +201,11 @@ class Host:
             clock_condition=partial(clock_condition, clock),
         )
         controllers = self._volumes(parts, provisioner_context, tasks, peers, is_first=False)
+        if (shared := parts.shared) is not None:
+            vmis = context.informers.of(VirtualMachineInstance)
+            grow = partial(grow_claim, self.agents.values())
+            expansion = NodeExpansion(provisioner_context, vmis, shared.id, shared.node, grow)
+            controllers.append(expansion.controller)
         directory = self._settings.layout.nodes / name
         agent = self.agents[name] = self._agent(
             name,
@@ -344,10 +350,7 @@ class Host:
         others = OtherStorages(parts.storages, peers.with_storage)
         self._populate(parts, parts.storage, context, tasks, others)
         made = [provisioner(parts.storage, grow, host, self._capacity.changed)(context)]
-        if parts.shared is not None and not is_first:
-            name = parts.shared.node
-            made.append(NodeExpansion(context, parts.shared.id, name, grow).controller)
-        elif parts.shared is not None:
+        if parts.shared is not None and is_first:
             storage = parts.shared.storage
             storage.sweep()
             self._populate(parts, storage, context, tasks, others)
