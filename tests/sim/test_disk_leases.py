@@ -132,7 +132,7 @@ class Site:
         if not host.has_agent:
             host.is_up = host.has_agent = True
             host.leases = Leases(self, host.name)
-            host.leases.recover(host.qemus.__contains__)
+            host.leases.recover(host.qemus)
 
     # -- a host
 

@@ -20,7 +20,7 @@ from corral.api.request import User
 from corral.client.client import Client
 from corral.client.kubeconfig import Kubeconfig
 from corral.client.server_clock import ServerClock
-from corral.config import Settings
+from corral.config import Layout, Settings
 from corral.daemon.component_users import PROVISIONER, node
 from corral.daemon.errors import CannotStart
 from corral.daemon.network import Networking, destinations
@@ -294,22 +294,13 @@ class Host:
         if directory is None or not names:
             return None
 
-        def is_running(uid: str) -> bool:
-            found = (
-                directory
-                for node in layout.node_directories()
-                for directory, record in records.scan(node / records.MACHINES)
-                if directory.name == uid or (record is not None and record.uid == uid)
-            )
-            return any(map(runs, found))
-
         shared = SharedStorage(
             directory,
             self._cluster,
             host=storage.id,
             node=names[0],
             client=context.client,
-            runs=is_running,
+            machines=_running(layout),
             publish=self._register_again,
             retry=self._retry_leased,
         )
@@ -414,3 +405,13 @@ def _storage(settings: Settings) -> Storage:
         storage = Storage(settings.layout.storage)
     storage.sweep()
     return storage
+
+
+def _running(layout: Layout) -> set[str]:
+    """Return the uids of this host's machines that run, and the names of their directories."""
+    found = set()
+    for of_node in layout.node_directories():
+        for directory, record in records.scan(of_node / records.MACHINES):
+            if runs(directory):
+                found |= {directory.name, record.uid if record is not None else directory.name}
+    return found

@@ -9,7 +9,7 @@ fenced itself (ADR 0054), or when an administrator says that the node is dead.
 
 import asyncio
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -71,15 +71,15 @@ class SharedLeases:
         """Release a lease of a machine that has ended; later, if that fails now."""
         await own_thread(self.give, handle, uid)
 
-    def recover(self, runs: Callable[[str], bool]) -> dict[str, set[str]]:
+    def recover(self, machines: Container[str]) -> dict[str, set[str]]:
         """Release the leases of holders that ended with an earlier process.
 
-        runs: whether the machine of a uid runs.  Returns the handles of those that do, by uid.
+        machines: the uids of those that run.  Returns the handles of these, by uid.
         Raises OSError.
         """
         kept: dict[str, set[str]] = {}
         for handle, holder in self._leases.held_by(self._host):
-            if runs(holder.name):
+            if holder.name in machines:
                 kept.setdefault(holder.name, set()).add(handle)
             else:
                 self.give(handle, holder.name)

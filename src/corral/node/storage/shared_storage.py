@@ -1,7 +1,7 @@
 """A shared directory as one host has it: its volumes, their leases, and whether it is in order."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +26,7 @@ class SharedStorage:
     """The shared directory of a cluster on a host.
 
     cluster: the hash of the cluster's authority; host: the id of this host's own storage.
-    runs: whether a machine of this host runs, by its uid.
+    machines: the uids of this host's machines that run.
     publish: writes the Nodes of this host, as the condition has changed.
     retry: lets machines that wait for a disk try again.
     """
@@ -39,7 +39,7 @@ class SharedStorage:
         host: str,
         node: str,
         client: Client,
-        runs: Callable[[str], bool],
+        machines: Container[str],
         publish: Callable[[], None],
         retry: Callable[[], None] = lambda: None,
     ) -> None:
@@ -52,7 +52,7 @@ class SharedStorage:
         self.leases = SharedLeases(files, self._heartbeats, client, host)
         self.storage = Storage(directory, leases=self.leases)
         self.id = self.storage.id
-        self.running = self.leases.recover(runs)
+        self.running = self.leases.recover(machines)
         """The handles of the leases of machines that run, by uid: of an earlier process."""
         self._health = Health("shared storage", publish)
 

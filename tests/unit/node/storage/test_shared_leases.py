@@ -117,7 +117,7 @@ async def test_leases_of_ended_machines_are_released_at_the_start(site):
     await asyncio.to_thread(made.storage.provision, "other", 1 << 20)
     await acquired(made, "a", "one")
     await made.hosts["a"].leases.acquire("other", "runs", alone=True)
-    kept = made.hosts["a"].leases.recover(lambda uid: uid == "runs")
+    kept = made.hosts["a"].leases.recover({"runs"})
     assert kept == {"runs": {"other"}}
     assert await acquired(made, "b", "two") is True
 

@@ -34,7 +34,7 @@ def opened(directory, published):
         host="a",
         node="node-a",
         client=None,
-        runs=lambda _uid: False,
+        machines=(),
         publish=lambda: published.append(1),
     )
 
