@@ -38,7 +38,13 @@ from corral.node.network.netlink import (
     set_sysctl,
 )
 from corral.node.network.peers import Peer, mac_of, tunnel_address
-from corral.node.network.pod_routes import arrived, local_addresses, sync_addresses, sync_routes
+from corral.node.network.pod_routes import (
+    arrived,
+    is_within,
+    local_addresses,
+    sync_addresses,
+    sync_routes,
+)
 
 TABLE: Final = 244
 """The routing table of pods on the host, shared by its corrals; ranges keep them apart."""
@@ -213,13 +219,19 @@ class HostGateway:
         if not self._routes_peers:
             return (), ()
         networks = [each.network for each in link.addresses(lower.name)]
-        near = [each for each in peers if any(each.address in network for network in networks)]
-        return near, sorted(str(each.address) for each in peers if each not in near)
+        near: list[Peer] = []
+        far: list[str] = []
+        for each in peers:
+            if any(each.address in network for network in networks):
+                near.append(each)
+            else:
+                far.append(str(each.address))
+        return near, sorted(far)
 
     def _replace_routes(self, link: Netlink, routes: Mapping[Network, tuple[str, Address]]) -> None:
         """Have these routes in the table, each by a link and a next hop, and no others of pods."""
         for stale, device in link.routes(4, table=TABLE):
-            if stale not in routes and any(_within(stale, each) for each in self._pod_cidrs):
+            if stale not in routes and any(is_within(stale, each) for each in self._pod_cidrs):
                 link.delete_route(stale, link=device, table=TABLE)
         for each, (name, via) in routes.items():
             on_link = name == self._name
@@ -285,10 +297,6 @@ def link_with(link: Netlink, address: Address) -> Link:
         "Choose the address by which other hosts reach this one: corral up --bind, or corral join "
         "--address.",
     )
-
-
-def _within(inner: Network, outer: Network) -> bool:
-    return inner.overlaps(outer) and inner.prefixlen >= outer.prefixlen
 
 
 def _local_addresses(left: Collection[Network]) -> set[Network]:

@@ -45,12 +45,16 @@ def local_addresses(
     }
 
 
+def is_within(inner: Network, outer: Network) -> bool:
+    return inner.overlaps(outer) and inner.prefixlen >= outer.prefixlen
+
+
 def arrived(own: Peer, local: Collection[Network]) -> set[Network]:
     """Return the addresses of other hosts' ranges whose machines are here, or have just ended."""
     return {
         each
         for each in (*local, *own.moved)
-        if not any(_within(each, range_) for range_ in own.ranges)
+        if not any(is_within(each, range_) for range_ in own.ranges)
     }
 
 
@@ -83,7 +87,3 @@ def sync_routes(
 def _is_guard(network: Network, device: str) -> bool:
     """Report whether a route is an unreachable one, of a single address (IPv6 names a device)."""
     return device in {"", "lo"} and network.prefixlen == network.max_prefixlen
-
-
-def _within(inner: Network, outer: Network) -> bool:
-    return inner.version == outer.version and inner.network_address in outer
