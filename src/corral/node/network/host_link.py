@@ -192,9 +192,9 @@ def _add_routes(link: Netlink, destination: Network, number: int) -> None:
 
 def _owner(link: Link | None, name: str) -> str:
     """Return who has a route: a device, and the data directory if it is another corral's."""
-    directory = link.alias.removeprefix(_ALIAS) if link is not None else ""
-    is_corrals = link is not None and directory != link.alias
-    return f"{name}, the corral of {Path(directory).parent}" if is_corrals else name or "nowhere"
+    if link is None or not link.alias.startswith(_ALIAS):
+        return name or "nowhere"
+    return f"{name}, the corral of {Path(link.alias.removeprefix(_ALIAS)).parent}"
 
 
 def _inner_end_exists() -> bool:
