@@ -210,6 +210,7 @@ class Snapshot:
             if one.node and not _is_leaving(one):
                 self._add(one, one.node)
             elif not is_being_deleted(one.pod) or _comes_back(one):
+                one.node = one.node or vmis[uid].status.node_name  # the source of a pending target
                 unplaced.append(one)
         for one in unplaced:  # once all others count
             yield
@@ -217,8 +218,10 @@ class Snapshot:
 
     def _of_vmi(self, vmi: VMI, pods: Sequence[Pod]) -> PodInfo:
         """Return the pod of a VMI; one that migrates has two, and counts where it will be."""
-        one = self._info(max(pods, key=_age), vmi)
+        one = self._info(max(pods, key=_order), vmi)
         one.stays = len(pods) == 1 and not _is_leaving(one)
+        if len(pods) > 1 and not is_being_deleted(one.pod):  # whatever an eviction would do
+            one.outcome = EvictionOutcome.MIGRATION
         return one
 
     def _info(self, pod: Pod, vmi: VMI | None) -> PodInfo:
@@ -262,10 +265,10 @@ def _score(one: PodInfo, info: NodeInfo) -> float | None:
     return node_fit.score(one.next_pod, info, one.requested)
 
 
-def _age(pod: Pod) -> tuple[str, bool]:
-    """Return a key that sorts the target of a migration last."""
+def _order(pod: Pod) -> tuple[bool, str, bool]:
+    """Return a key that sorts the target of a migration last, unless it is being deleted."""
     created = pod.metadata.creationTimestamp if pod.metadata is not None else None
-    return str(created or ""), MIGRATION_UID in labels_of(pod)
+    return not is_being_deleted(pod), str(created or ""), MIGRATION_UID in labels_of(pod)
 
 
 def _is_leaving(one: PodInfo) -> bool:

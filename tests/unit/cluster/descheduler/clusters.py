@@ -29,7 +29,7 @@ def node(name, *, cpu="4", memory="3Gi", pods="10", labels=None, ready="True", *
     return msgspec.convert(document, Node)
 
 
-def vmi(name, *, strategy="", migratable=True, evacuates="", annotations=None, **spec):
+def vmi(name, *, strategy="", migratable=True, evacuates="", node="", annotations=None, **spec):
     conditions = [{"type": "LiveMigratable", "status": str(migratable)}]
     document = {
         "metadata": {
@@ -39,7 +39,11 @@ def vmi(name, *, strategy="", migratable=True, evacuates="", annotations=None, *
             "annotations": annotations or {},
         },
         "spec": {"domain": {"devices": {}}, **spec},
-        "status": {"conditions": conditions, "evacuationNodeName": evacuates},
+        "status": {
+            "conditions": conditions,
+            "evacuationNodeName": evacuates,
+            "nodeName": node,
+        },
     }
     if strategy:
         document["spec"]["evictionStrategy"] = strategy

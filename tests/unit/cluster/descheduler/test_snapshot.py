@@ -52,6 +52,28 @@ def test_a_vmi_that_migrates_counts_once_at_its_target():
     assert not one.stays
 
 
+@pytest.mark.parametrize("strategy", ["LiveMigrate", ""])  # a user may migrate any VMI
+def test_a_vmi_whose_target_pod_is_pending_counts_where_that_will_be(strategy):
+    world = two()
+    world.add("heavy", "n2", cpu="3")
+    machine = vmi("a", strategy=strategy, node="n1")
+    world.add("a", "n1", of=machine)
+    world.add("target", "", of=machine, metadata={"labels": {MIGRATION_UID: "1"}})
+    snapshot = world.snapshot()
+    assert sizes(snapshot) == {"n1": 0, "n2": 2}
+
+
+def test_a_vmi_whose_target_pod_is_being_deleted_counts_at_its_source():
+    world = two()
+    machine = vmi("a", strategy="LiveMigrate", node="n1")
+    world.add("a", "n1", of=machine)
+    world.add("target", "n2", of=machine, metadata={"labels": {MIGRATION_UID: "1"}, **GONE})
+    snapshot = world.snapshot()
+    assert sizes(snapshot) == {"n1": 1, "n2": 0}
+    [one] = snapshot.pods()
+    assert not one.stays
+
+
 def test_an_evicted_pod_counts_where_the_scheduler_will_put_it():
     world = two()
     world.fill("n1", 2)
