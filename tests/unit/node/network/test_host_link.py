@@ -8,6 +8,7 @@ import pytest
 from corral.node.network.host_link import (
     MAX_LINKS,
     HostLink,
+    _owner,
     addresses,
     alias,
     free_number,
@@ -15,7 +16,7 @@ from corral.node.network.host_link import (
 )
 from corral.node.network.namespace_nft_rules import HOST_RANGES
 from corral.node.network.namespaces import Namespace
-from corral.node.network.netlink import NetworkError
+from corral.node.network.netlink import Link, NetworkError
 
 
 def test_the_ends_of_links_have_adjacent_addresses():
@@ -78,3 +79,21 @@ def test_concurrent_starts_get_different_numbers():
         made = HostLink(Path("/nowhere"), inside, [])
         assert made._create_pair(Busy()) == "corral1"
         made.close()
+
+
+@pytest.mark.parametrize(
+    ("link_alias", "owner"),
+    [
+        (alias(Path("/srv/other/network")), "corral3, the corral of /srv/other"),
+        ("", "corral3"),
+        ("of an administrator", "corral3"),
+    ],
+)
+def test_the_owner_of_a_route_is_another_corral_or_a_device(link_alias, owner):
+    link = Link(3, "corral3", "", 1500, is_up=True, master=0, alias=link_alias)
+    assert _owner(link, link.name) == owner
+
+
+def test_a_route_without_a_device_leads_nowhere():
+    assert _owner(None, "") == "nowhere"
+    assert _owner(None, "eth9") == "eth9", "it is gone meanwhile"
