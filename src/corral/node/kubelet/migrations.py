@@ -21,7 +21,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from corral.aio import Background
+from corral.aio import Background, Signal
 from corral.api.encoding import decode_as
 from corral.api.errors import ApiError, BadRequest, Forbidden, NotFound
 from corral.api.kinds.auth.certificate_signing_request import NODE_USER_PREFIX
@@ -54,6 +54,8 @@ class MigrationServer:
         self._client = client
         self._targets = targets
         self._images = images
+        self._replaced: dict[str, Signal] = {}
+        """Set when a target's control stream ends for a later one; by its migration."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -68,8 +70,9 @@ class MigrationServer:
     async def _stream(self, websocket: WebSocket) -> None:
         """Serve a stream to a target, from its source."""
         query = websocket.query_params
+        migration = query.get("migration", "")
         try:
-            target = await self._target(query.get("migration", ""), _caller(websocket.scope))
+            target = await self._target(migration, _caller(websocket.scope))
             line = await _line(query, target)
         except (ApiError, GuestError) as error:
             refusal = error if isinstance(error, ApiError) else BadRequest(describe(error))
@@ -78,13 +81,33 @@ class MigrationServer:
         try:
             await websocket.accept(subprotocol=websockets.PLAIN)
             if line is None:
-                await _control(_Accepted(websocket), target)
+                await self._control(_Accepted(websocket), target, migration)
             else:
                 await relay(_Accepted(websocket), line)
             await websockets.close(websocket)
         finally:
             if line is not None:
                 line.close()
+
+    async def _control(self, channel: Channel, target: LocalTarget, migration: str) -> None:
+        """Report a target to its source, and obey that, until the last report or the source's end.
+
+        Or until a later one: the connection of a source whose host was lost may linger.
+        """
+        if (former := self._replaced.get(migration)) is not None:
+            former.set()
+        replaced = self._replaced[migration] = Signal()
+        try:
+            async with Background() as tasks:
+                ends = {
+                    tasks.start(_obey(channel, target), name="commands"),
+                    tasks.start(_report(channel, target), name="reports"),
+                    tasks.start(replaced.wait(), name="replaced"),
+                }
+                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if self._replaced.get(migration) is replaced:
+                del self._replaced[migration]
 
     async def _target(self, migration: str, caller: str) -> LocalTarget:
         """Return a target on this host.  Raises ApiError, Forbidden unless its source calls."""
@@ -143,14 +166,6 @@ async def _line(query: Mapping[str, str], target: LocalTarget) -> socket.socket 
     if stream != CONTROL:
         raise BadRequest(f"stream: must be {CONTROL}, {MEMORY} or {DISK}")
     return None
-
-
-async def _control(channel: Channel, target: LocalTarget) -> None:
-    """Report a target to its source, and obey that, until the last report or the source's end."""
-    async with Background() as tasks:
-        commands = tasks.start(_obey(channel, target), name="commands")
-        reports = tasks.start(_report(channel, target), name="reports")
-        await asyncio.wait({commands, reports}, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _report(channel: Channel, target: LocalTarget) -> None:

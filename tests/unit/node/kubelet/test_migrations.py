@@ -49,7 +49,7 @@ def client(caller, api=None, targets=None):
 
 
 class _Whole:
-    """An app that answers nothing but requests and websockets."""
+    """An app that starts and ends beside its requests and websockets."""
 
     def __init__(self, app):
         self._app = app
@@ -57,6 +57,10 @@ class _Whole:
     async def __call__(self, scope, receive, send):
         if scope["type"] != "lifespan":
             await self._app(scope, receive, send)
+            return
+        for step in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{step}.complete"})
 
 
 @pytest.fixture
@@ -84,6 +88,16 @@ def test_a_target_reports_to_its_source_and_obeys_it(targets, caller):
         report = msgspec.json.decode(control.receive_bytes(), type=Report)
         assert (report.state, report.failure) == (Target.ABSENT, "enough")
         assert control.receive()["code"] == 1000
+
+
+def test_a_target_has_one_control_stream_the_latest(targets):
+    with client(SOURCE, targets=targets) as app, app.websocket_connect(CONTROL) as former:
+        former.receive_bytes()
+        with app.websocket_connect(CONTROL) as control:
+            assert former.receive()["code"] == 1000
+            control.receive_bytes()
+            control.send_bytes(msgspec.json.encode(Command(cancel="enough")))
+            assert msgspec.json.decode(control.receive_bytes(), type=Report).failure == "enough"
 
 
 @pytest.mark.parametrize("caller", [TARGET, OTHER])

@@ -31,7 +31,7 @@ class MigrationTarget(Protocol):
         """Open the stream of the guest's memory, once.  Raises GuestError."""
 
     async def open_disk(self, volume: str) -> socket.socket:
-        """Open a stream to a disk.  Raises GuestError."""
+        """Open the stream to a disk, once.  Raises GuestError."""
 
     async def state(self) -> Target:
         """Return how far it is; UNKNOWN if it does not answer."""
@@ -80,6 +80,8 @@ class LocalTarget:
         self.has_left = False
         """Whether it is not known any more whether the guest has run: the API shows that."""
         self.failure = ""
+        self._opened: set[str] = set()
+        """Volumes to which there is a stream, or was."""
         self._waiters = Signal()
 
     async def open_memory(self) -> socket.socket:
@@ -92,6 +94,9 @@ class LocalTarget:
     async def open_disk(self, volume: str) -> socket.socket:
         if volume not in self.disks:
             raise GuestError(f"the target has no disk {volume}")
+        if volume in self._opened:
+            raise GuestError(f"its disk {volume} is received already")
+        self._opened.add(volume)
         return await self.guest.open_disks()
 
     @property

@@ -61,6 +61,17 @@ async def test_memory_is_received_once(target):
     target.memory.close()
 
 
+async def test_a_disk_is_received_once():
+    async def open_disks():
+        return "stream"
+
+    target = LocalTarget(SimpleNamespace(received=False, open_disks=open_disks), ["root", "data"])
+    for volume in target.disks:
+        assert await target.open_disk(volume) == "stream"
+        with pytest.raises(GuestError, match=f"its disk {volume} is received already"):
+            await target.open_disk(volume)
+
+
 async def test_a_disk_that_is_not_copied_cannot_be_opened(target):
     with pytest.raises(GuestError, match="the target has no disk other"):
         await target.open_disk("other")
