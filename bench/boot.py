@@ -114,16 +114,25 @@ def raw(disk: Path, count: int, *, at_once: int = 0) -> list[float]:
 
 def raw_command(disk: Path, directory: Path) -> list[str]:
     """The plainest command line with the devices that the guest uses."""
-    overlay = directory / "overlay.qcow2"
+    overlay = create_overlay(directory / "overlay.qcow2", disk)
+    drive = f"file={overlay},if=virtio,format=qcow2"
+    return plain_command("62500K", "-serial", "stdio", "-drive", drive)
+
+
+def create_overlay(path: Path, disk: Path) -> Path:
     form = disk.suffix.removeprefix(".")
-    subprocess.run(
-        ["qemu-img", "create", "-q", "-f", "qcow2", "-b", disk, "-F", form, overlay], check=True
-    )
+    command = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", disk, "-F", form, path]
+    subprocess.run(command, check=True)
+    return path
+
+
+def plain_command(memory: str, *console_and_disk: str) -> list[str]:
+    """The command line of a bare QEMU."""
     return [
         "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
         "-M", "q35,usb=off,smbus=off,sata=off,vmport=off", "-accel", "tcg,tb-size=32",
-        "-cpu", "qemu64,+rdrand", "-m", "62500K", "-serial", "stdio",
-        "-drive", f"file={overlay},if=virtio,format=qcow2",
+        "-cpu", "qemu64,+rdrand", "-m", memory,
+        *console_and_disk,
         "-nic", "user,model=virtio-net-pci", "-device", "virtio-rng-pci",
     ]  # fmt: skip
 

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bench.boot import create_overlay, plain_command
+
 PROMPT, PASSWORD, SHELL = rb"login: $", rb"assword: $", rb"[#$] (\x1b\[6n)?$"
 PATIENCE_SECONDS = 120.0
 NODE = "root"
@@ -120,7 +122,7 @@ class RawGuest:
 @contextlib.contextmanager
 def booted(disk: Path, directory: Path, memory: str, command: str = "") -> Iterator[list[RawGuest]]:
     """A guest that has booted, as a list of one, in which ``move`` replaces it."""
-    guests = [RawGuest(_overlay(directory / "0.qcow2", disk), memory)]
+    guests = [RawGuest(create_overlay(directory / "0.qcow2", disk), memory)]
     try:
         guests[0].boot(command)
         yield guests
@@ -137,7 +139,7 @@ def move(guests: list[RawGuest], disk: Path, *, copied: bool) -> RawMove:
     memory, disks = directory / f"memory-{number}", directory / f"disks-{number}"
     overlay = source.overlay
     if copied:
-        overlay = _overlay(directory / f"{number}.qcow2", disk)
+        overlay = create_overlay(directory / f"{number}.qcow2", disk)
     begun = time.perf_counter()
     target = RawGuest(overlay, source.memory, "-S", "-incoming", f"unix:{memory}")
     guests.append(target)
@@ -186,25 +188,15 @@ def _capabilities(guest: RawGuest, **states: bool) -> None:
     guest.monitor.execute("migrate-set-capabilities", capabilities=listed)
 
 
-def _overlay(path: Path, disk: Path) -> Path:
-    form = disk.suffix.removeprefix(".")
-    command = ["qemu-img", "create", "-q", "-f", "qcow2", "-b", str(disk), "-F", form, str(path)]
-    subprocess.run(command, check=True)
-    return path
-
-
 def _command(overlay: Path, memory: str, monitor: int, serial: int) -> list[str]:
     image: Mapping[str, object] = {
         "driver": "qcow2",
         "node-name": NODE,
         "file": {"driver": "file", "filename": str(overlay)},
     }
-    return [
-        "qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
-        "-M", "q35,usb=off,smbus=off,sata=off,vmport=off", "-accel", "tcg,tb-size=32",
-        "-cpu", "qemu64,+rdrand", "-m", memory,
+    return plain_command(
+        memory,
         "-chardev", f"socket,id=monitor,fd={monitor}", "-mon", "chardev=monitor,mode=control",
         "-chardev", f"socket,id=serial,fd={serial}", "-serial", "chardev:serial",
         "-blockdev", json.dumps(image), "-device", f"virtio-blk-pci,drive={NODE}",
-        "-nic", "user,model=virtio-net-pci", "-device", "virtio-rng-pci",
-    ]  # fmt: skip
+    )  # fmt: skip
