@@ -35,18 +35,21 @@ class PodOwners:
     def informers(self) -> Sequence[Informer[Any]]:
         return tuple(self._by_kind.values())
 
+    def get(self, owner: Owner, namespace: str) -> PodOwner | None:
+        """Return the object that an owner reference names; None if there is none with its uid."""
+        informer = self._by_kind.get((owner.api_version.partition("/")[0], owner.kind))
+        found: PodOwner | None = None
+        if informer is not None:
+            found = informer.get(Key(namespace, owner.name))
+        return found if found is not None and uid_of(found) == owner.uid else None
+
     def top(self, owner: Owner, namespace: str) -> PodOwner | None:
         """Return the topmost owner; None where one of the owners is not found.
 
         It is the VirtualMachine, not its pool, where users decide which of the pool's run.
         """
-        informer = self._by_kind.get((owner.api_version.partition("/")[0], owner.kind))
-        found: PodOwner | None = None
-        if informer is not None:
-            found = informer.get(Key(namespace, owner.name))
-        if found is None or uid_of(found) != owner.uid:
-            return None
-        parent = None if isinstance(found, Scaled) else controller_of(found)
+        found = self.get(owner, namespace)
+        parent = None if found is None or isinstance(found, Scaled) else controller_of(found)
         if parent is None:
             return found
         top = self.top(parent, namespace)

@@ -92,10 +92,8 @@ class Caches:
 
     def _vmi(self, pod: Pod) -> VMI | None:
         owner = controller_of(pod)
-        if owner is None or owner.kind != VMI.kind:
-            return None
-        vmi = self.vmis.get(Key(key_of(pod).namespace, owner.name))
-        return vmi if vmi is not None and vmi.metadata.uid == owner.uid else None
+        found = None if owner is None else self._owners.get(owner, key_of(pod).namespace)
+        return found if isinstance(found, VMI) else None
 
     def _owner(self, pod: Pod) -> PodOwner | None:
         owner = controller_of(pod)
