@@ -161,25 +161,8 @@ class NodeRestriction:
         node = node_of(call.user)
         if not node or old is None or call.user is call.request.user:
             return
-        if document.get("spec") != old.get("spec"):
-            raise _denied(
-                call, document, f'node "{node}" is not allowed to change the spec of a VMI'
-            )
-        owners, before = (at(each, "metadata", "ownerReferences") or [] for each in (document, old))
-        if owners != before:
-            raise _denied(
-                call, document, f'node "{node}" is not allowed to change the owners of a VMI'
-            )
-        after, before = (at(each, "status", "nodeName") for each in (document, old))
-        if after != before and not (after == node and _migrates(old, before, node)):
-            raise _denied(call, document, f'node "{node}" is not allowed to move a VMI')
-        states = [at(each, "status", "migrationState") or {} for each in (document, old)]
-        for name in CONTROLLERS_FIELDS:
-            if len({each.get(name) or "" for each in states}) > 1:
-                why = (
-                    f'node "{node}" is not allowed to change status.migrationState.{name} of a VMI'
-                )
-                raise _denied(call, document, why)
+        for why in _vmi_changes(document, old, node):
+            raise _denied(call, document, f'node "{node}" is not allowed to {why}')
 
     def _volume(self, call: Call, document: Document, old: Document | None) -> None:
         node = node_of(call.user)
@@ -221,6 +204,21 @@ class NodeRestriction:
                 raise _denied(
                     call, document, f'node "{node}" is not allowed to change the {part} of a claim'
                 )
+
+
+def _vmi_changes(document: Document, old: Document, node: str) -> Iterator[str]:
+    """Yield what a node changes of a VMI that is not the node's."""
+    if document.get("spec") != old.get("spec"):
+        yield "change the spec of a VMI"
+    if _owners(document) != _owners(old):
+        yield "change the owners of a VMI"
+    after, before = (at(each, "status", "nodeName") for each in (document, old))
+    if after != before and not (after == node and _migrates(old, before, node)):
+        yield "move a VMI"
+    after, before = (at(each, "status", "migrationState") or {} for each in (document, old))
+    for name in CONTROLLERS_FIELDS:
+        if (after.get(name) or "") != (before.get(name) or ""):
+            yield f"change status.migrationState.{name} of a VMI"
 
 
 def _migrates(vmi: Document, source: str, target: str) -> bool:
