@@ -37,6 +37,7 @@ PATTERNS = {
     "ip": r"\d+\.\d+\.\d+\.\d+",
     "node": r"[a-z0-9][-.a-z0-9]*",
     "number": r"\d+",
+    "quantity": r"\d+(n|u|m|k|Ki|Mi|Gi)?",  # in the largest unit that leaves it whole
     "suffix": r"[a-z0-9]{5}",
     "time": r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ",
     "uid": r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
