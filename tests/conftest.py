@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from tests import client_table
 from tests.client_table import ClientTables
 
@@ -24,6 +25,9 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("patient")
+if "CI" in os.environ:
+    # Hypothesis tries constants of the imported modules, too: which these are is a matter of order.
+    providers._get_local_constants = providers.Constants
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
