@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from tests.cluster import EXAMPLES, KUBECTL, Outside, outside
+from tests.cluster import EXAMPLES, KUBECTL, Outside, outside, until
 from tests.conformance.api import Api
 from tests.conformance.manifests import core, replica_set, sets
+from tests.hosts import is_ready
 
 OLD_KUBECTL = Path(__file__).parents[2] / ".venv/kubectl-old/usr/bin"
 KUBECTL_PATH = "CORRAL_KUBECTL_PATH"
@@ -74,11 +75,17 @@ def temporary(tmp_path_factory) -> Iterator[None]:
 def user(tmp_path_factory) -> Iterator[Outside]:
     directory = tmp_path_factory.mktemp("corral")
     with outside("--machine", "hollow", directory=directory) as user:
+        until("its node and its KubeVirt are there", lambda: is_complete(user))
         yield user
     log = (directory / "bench.log").read_text()
     failures = [line for line in log.splitlines() if '"level": "error"' in line]
     assert not failures, "the manager itself failed at something:\n" + "\n".join(failures[:5])
     assert "Traceback" not in log, log[log.index("Traceback") :][:3000]
+
+
+def is_complete(user: Outside) -> bool:
+    """Return whether there is what loops and nodes make soon after the server is ready."""
+    return any(map(is_ready, user.items("nodes"))) and bool(user.items("kubevirts", "-n", "kubevirt"))
 
 
 @pytest.fixture(scope="session")
