@@ -127,9 +127,10 @@ async def test_a_replica_set_as_a_generic_resource(client, namespace):
     await client.replace(scale, "web", namespace=namespace)
     await ready(client, namespace, 3)
     machines = [one async for one in client.list(Machine, namespace=namespace)]
-    assert [one.status["phase"] for one in machines] == ["Running"] * 3
+    kept = [one for one in machines if one.metadata.deletionTimestamp is None]
+    assert [one.status["phase"] for one in kept] == ["Running"] * 3
     pods = [one async for one in client.list(Pod, namespace=namespace, labels={"app": "web"})]
-    assert len(pods) == 3
+    assert sum(pod.metadata.deletionTimestamp is None for pod in pods) == 3
     assert all(pod.metadata.ownerReferences[0].kind == "VirtualMachineInstance" for pod in pods)
     await client.delete(ReplicaSet, "web", namespace=namespace)
 
