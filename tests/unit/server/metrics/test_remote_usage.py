@@ -1,7 +1,6 @@
 """Usage of nodes on other hosts: read at once, for a few seconds, and never waited for long."""
 
 import asyncio
-import time
 
 import pytest
 from starlette.applications import Starlette
@@ -107,14 +106,12 @@ async def test_concurrent_requests_share_a_summary(rig):
 
 
 async def test_a_hanging_node_is_left_out_and_not_awaited_again(rig, monkeypatch):
-    monkeypatch.setattr(remote_usage, "DEADLINE_SECONDS", 0.1)
-    rig.kubelets["far"].delay = 60
-    began = time.monotonic()
-    assert (await rig.ask("GET", NODES)).names == ["farther"]
-    assert 0.1 <= time.monotonic() - began < 1
-    began = time.monotonic()
-    assert (await rig.ask("GET", NODES)).names == ["farther"]
-    assert time.monotonic() - began < 0.1
+    monkeypatch.setattr(remote_usage, "DEADLINE_SECONDS", 0.5)
+    rig.kubelets["far"].delay = 3600
+    async with asyncio.timeout(60):
+        assert (await rig.ask("GET", NODES)).names == ["farther"]
+        monkeypatch.setattr(remote_usage, "DEADLINE_SECONDS", 3600)
+        assert (await rig.ask("GET", NODES)).names == ["farther"]
     assert rig.kubelets["far"].requests == 1
 
 
