@@ -33,7 +33,7 @@ from corral.store import Store
 
 AUTHORITY = trustme.CA()
 LEASE = Key("default", "leader")
-TIMING = Timing(lease=2.0, renew=1.0, retry=0.1)
+TIMING = Timing(lease=40.0, renew=30.0, retry=0.1)  # kept also by a busy host
 
 
 class Recorder:
