@@ -99,7 +99,7 @@ class Cluster:
     async def until(self, holds, name="", namespace="", *, kind=None, view=View):
         """Wait until the objects of a kind, of one name if given, satisfy a condition."""
         fields = f"metadata.name={name}" if name else ""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while True:
                 found = await self.admin.list(view, namespace, fields=fields, kind=kind)
                 if holds(found.items):
@@ -355,7 +355,7 @@ async def test_a_front_proxy_of_a_replaced_authority_is_trusted_no_more(installe
         former, latter = clients
         assert (await former.get(url, headers=user)).status_code == 200
         await installed.admin.patch(ConfigMap, front_proxy.CONFIG, config)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (await former.get(url, headers=user)).status_code != 401:
                 await asyncio.sleep(0.05)
         assert (await latter.get(url, headers=user)).status_code == 200

@@ -45,7 +45,7 @@ def test_a_second_manager_is_rejected_with_the_first(holder):
 
 def test_stop_waits_for_the_end(holder):
     lock, process = holder
-    assert manager.find(lock).stop(5)
+    assert manager.find(lock).stop(60)
     assert manager.find(lock) is None
     process.wait()
 

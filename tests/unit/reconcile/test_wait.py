@@ -36,14 +36,14 @@ async def test_a_change_ends_the_wait(client, waiting):
     await client.create(ConfigMap, {"metadata": {"name": "b", "namespace": "default"}})
     await client.patch(ConfigMap, KEY, {"metadata": {"labels": {"no": "data"}}})
     await client.patch(ConfigMap, KEY, {"data": {"x": "y"}})
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await waiting).data == {"x": "y"}
 
 
 async def test_a_deleted_object_is_reported(client, waiting):
     await client.patch(ConfigMap, KEY, {"metadata": {"labels": {"seen": "yes"}}})
     await client.delete(ConfigMap, KEY)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with pytest.raises(NotFound):
             await waiting
 
@@ -66,7 +66,7 @@ async def test_an_expired_watch_is_restarted(client, monkeypatch):
 
     monkeypatch.setattr(client, "watch", too_old_at_first)
     task = asyncio.create_task(wait_for(client, ConfigMap, KEY, has_data))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await started.wait()
         await client.patch(ConfigMap, KEY, {"data": {"x": "y"}})
         assert (await task).data == {"x": "y"}

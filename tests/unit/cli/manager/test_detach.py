@@ -23,7 +23,7 @@ def test_the_log_is_its_owners_alone(tmp_path):
         umask=0o022,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
     assert ended.returncode != 0
     assert layout.log.stat().st_mode & 0o777 == 0o600

@@ -13,7 +13,7 @@ def test_the_socket_gets_ready_and_stopping(monkeypatch, tmp_path, abstract):
     path = f"@corral-test-{os.getpid()}" if abstract else str(tmp_path / "notify")
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(path.replace("@", "\0"))
-        listening.settimeout(10)
+        listening.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", path)
         with notifying() as notifier:
             assert "NOTIFY_SOCKET" not in os.environ

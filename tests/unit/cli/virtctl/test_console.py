@@ -126,7 +126,7 @@ def test_an_unread_terminal_is_restored(number):
     command = [sys.executable, "-P", "-c", CHATTY]
     with subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         try:
-            deadline = time.monotonic() + 30
+            deadline = time.monotonic() + 60
             while termios.tcgetattr(theirs) == before or _unread(ours) < KEPT_BYTES:
                 assert process.poll() is None, os.read(ours, 1 << 20)
                 assert time.monotonic() < deadline, "the terminal did not fill"

@@ -249,7 +249,7 @@ async def test_waiting_for_the_end_of_a_process_has_a_timeout(tmp_path, sleeper,
         kernel.setattr(process.signal, "pidfd_send_signal", lambda *_: None)
         async with asyncio.timeout(60):
             assert not await sleeper.end()
-    monkeypatch.setattr(process, "END_SECONDS", 5)
+    monkeypatch.setattr(process, "END_SECONDS", 60)
     assert await sleeper.end()
     assert not runs(tmp_path)
 

@@ -62,6 +62,6 @@ async def test_long_tasks_leave_threads_for_short_ones():
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
     work = [asyncio.create_task(in_thread(lambda _: go.wait(60), Meter(print, ""))) for _ in "12"]
     await asyncio.sleep(0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(50):
         await asyncio.to_thread(go.set)
     assert await asyncio.gather(*work) == [True, True]

@@ -127,7 +127,7 @@ async def test_a_storage_that_does_not_answer_blocks_nothing_else(api, storage, 
 
     def find_late(handle):
         loop.call_soon_threadsafe(asked.set)
-        assert answers.wait(5), "the event loop, or the shared thread, waits for the storage"
+        assert answers.wait(60), "the event loop, or the shared thread, waits for the storage"
         return find(handle)
 
     monkeypatch.setattr(storage, "find", find_late)

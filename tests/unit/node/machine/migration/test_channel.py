@@ -48,13 +48,13 @@ async def relayed():
     yield ours, theirs, one, tasks
     ours.close()
     theirs.close()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(*tasks)
 
 
 async def read(line, size):
     loop, content = asyncio.get_running_loop(), b""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(content) < size and (part := await loop.sock_recv(line, 1 << 20)):
             content += part
     return content
@@ -85,5 +85,5 @@ async def test_a_cut_ends_both_sockets(relayed):
     end.cut()
     assert await read(ours, 1) == b""
     assert await read(theirs, 1) == b""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await asyncio.gather(*tasks)

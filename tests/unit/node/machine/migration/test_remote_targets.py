@@ -51,7 +51,7 @@ async def site():
 
 
 async def soon(condition):
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while not condition():
             await asyncio.sleep(0)
 
