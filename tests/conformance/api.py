@@ -12,7 +12,7 @@ from typing import Any
 import httpx2
 import yaml
 
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds that the loops have to do what a test waits for."""
 
 KUBEVIRT = "/apis/kubevirt.io/v1"

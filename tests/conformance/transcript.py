@@ -28,7 +28,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-REPEATED_FOR = 60.0
+REPEATED_FOR = 120.0
 """Seconds until a command after ``~`` must have answered as written."""
 
 PATTERNS = {
