@@ -269,7 +269,9 @@ class HollowGuest:
             self._schedule(self._state.fails_at, self.crash)
 
     def _schedule(self, moment: float, act: Any) -> None:
-        delay = max(0.0, moment - time.time())
+        self._after(max(0.0, moment - time.time()), act)
+
+    def _after(self, delay: float, act: Any) -> None:
         loop = asyncio.get_running_loop()
 
         def due() -> None:
@@ -370,7 +372,7 @@ class HollowGuest:
 
     async def reset(self) -> None:
         self.happen(Change.REBOOTED)
-        self._schedule(time.time() + self._hypervisor.behaviour.boot_seconds, self._finish_boot)
+        self._after(self._hypervisor.behaviour.boot_seconds, self._finish_boot)
 
     async def reboot(self) -> None:
         await self.reset()
@@ -451,8 +453,7 @@ class HollowGuest:
     async def power_down(self) -> None:
         if self.hung:
             return
-        moment = time.time() + self.shutdown_seconds
-        self._schedule(moment, lambda: self.happen(Change.POWERED_OFF))
+        self._after(self.shutdown_seconds, lambda: self.happen(Change.POWERED_OFF))
 
     async def destroy(self) -> None:
         if self.stuck:
