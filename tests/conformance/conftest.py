@@ -85,7 +85,9 @@ def user(tmp_path_factory) -> Iterator[Outside]:
 
 def is_complete(user: Outside) -> bool:
     """Return whether there is what loops and nodes make soon after the server is ready."""
-    return any(map(is_ready, user.items("nodes"))) and bool(user.items("kubevirts", "-n", "kubevirt"))
+    return any(map(is_ready, user.items("nodes"))) and bool(
+        user.items("kubevirts", "-n", "kubevirt")
+    )
 
 
 @pytest.fixture(scope="session")
