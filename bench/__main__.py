@@ -68,4 +68,5 @@ def main(names: list[str]) -> int:
     return int(failed)
 
 
-sys.exit(main(sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

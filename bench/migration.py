@@ -39,6 +39,7 @@ DIRTYING = (
     "while :; do dd if=noise of=dirty bs=1M conv=notrunc; usleep 100000; done"
 )
 ECHO_PORT = 5000
+ECHO_SECONDS = 30.0
 ECHO = f"while :; do nc -l -p {ECHO_PORT} -e cat; done"
 SHARED = "demo-disk"
 PERIOD_SECONDS = 0.01
@@ -283,9 +284,21 @@ def echoed(address: str) -> socket.socket:
 
     It sends at once, as ssh does: what waits for an answer to a lost packet waits for 200 ms.
     """
-    connection = socket.create_connection((address, ECHO_PORT), timeout=5)
+    connection = connected(address)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return connection
+
+
+def connected(address: str) -> socket.socket:
+    """Connect to the guest's echo, which listens again a moment after the last connection ended."""
+    deadline = time.monotonic() + ECHO_SECONDS
+    while True:
+        try:
+            return socket.create_connection((address, ECHO_PORT), timeout=5)
+        except ConnectionRefusedError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)
 
 
 @contextlib.contextmanager

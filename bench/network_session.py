@@ -22,9 +22,10 @@ from bench.pods import obtain_rights
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change, Guest
 from corral.node.network import antispoof, dhcp, netlink, nft
+from corral.node.network.guest_link import open_tap
 from corral.node.network.namespaces import Namespace
 from corral.node.network.pod_layout import PodNetworkSettings
-from corral.node.network.pod_network import PodNetworks, open_tap
+from corral.node.network.pod_network import PodNetworks
 
 COUNT = 30
 GATEWAY = ip_address("10.244.0.1")
@@ -233,4 +234,5 @@ async def fetched_by(guest: Guest, url: str, times: int) -> float:
     return 60 * int(minutes) + float(seconds)
 
 
-main(Path(sys.argv[1]), *sys.argv[2:])
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), *sys.argv[2:])
