@@ -229,6 +229,25 @@ async def test_the_taint_of_drained_nodes_evacuates_them():
         await c.until(has_moved)
 
 
+async def test_a_new_key_of_the_taint_of_drained_nodes_evacuates_those_that_have_it():
+    async with cluster(nodes=2, about_itself=True) as c:
+        [before] = await started(c)
+        node = before.status.node_name
+        taint = {"key": "example.com/leave", "effect": "NoSchedule"}
+        await c.client.patch(Node, Key("", node), {"spec": {"taints": [taint]}})
+        await asyncio.sleep(10)
+        assert (await vmi(c, before)).status.node_name == node
+        migrations = {"nodeDrainTaintKey": "example.com/leave"}
+        changed = {"spec": {"configuration": {"migrations": migrations}}}
+        await c.client.patch(KubeVirt, KEY, changed)
+
+        async def has_moved():
+            now = await vmi(c, before)
+            return now.status.node_name != node and now.metadata.uid == before.metadata.uid
+
+        await c.until(has_moved)
+
+
 async def test_a_cancelled_evacuation_leaves_the_vmi_where_it_is():
     async with cluster(nodes=1) as c:
         [before] = await started(c)

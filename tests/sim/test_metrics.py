@@ -103,6 +103,17 @@ async def test_controllers_have_metrics_of_their_queues_and_syncs():
         assert told.value("controller_runtime_active_workers", controller="vmi") == 0
 
 
+async def test_a_start_and_its_end_are_no_work_for_evacuations_and_the_collector_of_lost_pods():
+    async with cluster() as c:
+        await c.client.create(ReplicaSet, replica_set(replicas=3))
+        await c.until_ready("test", 3)
+        await c.scale("test", 0)
+        await c.until_ready("test", 0)
+        told = await c.metrics()
+        assert told.value("workqueue_adds_total", name="evacuation") == 0
+        assert told.value("workqueue_adds_total", name="podgc") == 0
+
+
 async def test_metrics_follow_a_migration():
     async with cluster(nodes=2) as c:
         [machine] = await started(c)

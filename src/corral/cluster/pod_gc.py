@@ -78,8 +78,12 @@ class LostPods:
         if new is None:
             return
         node = _node_of(new)
-        relevant = old is None or is_being_deleted(new) or _node_of(old) != node
-        if relevant and (not node or self.nodes.get(Key("", node)) is None):
+        if not node:
+            lost = is_being_deleted(new)
+        else:
+            relevant = old is None or is_being_deleted(new) or _node_of(old) != node
+            lost = relevant and self.nodes.get(Key("", node)) is None
+        if lost:
             self.queue.add(key_of(new))
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:

@@ -71,7 +71,7 @@ class Evacuations:
         if vmi is None:
             return None
         node = self._nodes.get(Key("", vmi.status.node_name))
-        if not is_to_leave(vmi, node, self._taint()):
+        if not is_to_leave(vmi, node, _taint(self._installations.get(KEY))):
             for migration in to_cancel(vmi, self._migrations.indexed("vmi", str(key))):
                 await self._cancel(vmi, migration)
             return None
@@ -81,10 +81,6 @@ class Evacuations:
         if may_migrate(vmi, self._migrations.indexed("vmi", str(key)), default):
             await self._migrate(vmi)
         return None
-
-    def _taint(self) -> str:
-        settings = migration_settings(self._installations.get(KEY))
-        return settings.node_drain_taint_key or DRAIN_TAINT
 
     async def _migrate(self, vmi: VMI) -> None:
         self._expectations.expect(vmi.metadata.uid, creations=1)
@@ -110,18 +106,28 @@ class Evacuations:
         self._recorder.event(vmi, "Normal", "SuccessfulDelete", text)
 
     def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
-        if new is not None and (old is None or _concerns(old, new)):
+        if new is not None and (old is None or _concerns(old, new)) and self._may_act_on(new):
             self.queue.add(new.key)
 
+    def _may_act_on(self, vmi: VMI) -> bool:
+        """Report whether a VMI may have to leave its node, or has migrations: most never do.
+
+        A node, migration or KubeVirt object that is cached later enqueues the VMIs it concerns.
+        """
+        if vmi.status.evacuation_node_name or self._migrations.indexed("vmi", str(vmi.key)):
+            return True
+        node = self._nodes.get(Key("", vmi.status.node_name))
+        return bool(node is not None and node.spec and node.spec.taints)
+
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        taint = self._taint()
+        taint = _taint(self._installations.get(KEY))
         if new is not None and is_drained(new, taint) is not is_drained(old, taint):
             for vmi in self._vmis.indexed("node", key_of(new).name):
                 self.queue.add(vmi.key)
 
     def _installation_changed(self, old: KubeVirt | None, new: KubeVirt | None) -> None:
-        """Enqueue the VMIs that may have another eviction strategy now."""
-        if eviction_strategy(old) != eviction_strategy(new):
+        """Enqueue the VMIs that may have another eviction strategy, or a drained node, now."""
+        if (eviction_strategy(old), _taint(old)) != (eviction_strategy(new), _taint(new)):
             for vmi in self._vmis.items():
                 self.queue.add(vmi.key)
 
@@ -134,6 +140,11 @@ class Evacuations:
         # Its creation counts as well: the VMI may be to stay since it was requested.
         if old is None or new is None or new.is_final:
             self.queue.add(key)
+
+
+def _taint(installation: KubeVirt | None) -> str:
+    """Return the key of the taint of drained nodes."""
+    return migration_settings(installation).node_drain_taint_key or DRAIN_TAINT
 
 
 def _concerns(old: VMI, new: VMI) -> bool:
