@@ -52,8 +52,11 @@ class HotPlug:
         self._running: WeakValueDictionary[str, _Plugging] = WeakValueDictionary()
 
     def wake(self, uid: str) -> None:
-        """Wake the task of a VMI that has changed, or whose guest has."""
-        if (plugging := self._running.get(uid)) is not None:
+        """Wake the task of a VMI that has changed, or whose guest has, unless it is idle."""
+        if (plugging := self._running.get(uid)) is None:
+            return
+        vmi = self._instance(uid)
+        if vmi is not None and not plugging.is_idle(vmi):
             plugging.due.set()
 
     def start_tasks(self, tasks: Background, machine: Machine, recorder: MachineEvents) -> None:
@@ -116,6 +119,14 @@ class _Plugging:
     due: Signal = field(default_factory=lambda: Signal(is_set=True))
     present: Mapping[str, str] | None = None
     attempts: dict[str, _Attempt] = field(default_factory=dict)
+
+    def is_idle(self, vmi: VirtualMachineInstance) -> bool:
+        """Report whether there is no disk to plug or to unplug: so it is with most VMIs.
+
+        A step takes a task of its own, and each change of a VMI or its guest wakes it.
+        """
+        known = self.present or self.attempts or self.machine.facts.plugs
+        return self.present is not None and not known and not hotplug_disks(vmi.spec)
 
     def requery(self) -> None:
         """Query the plugged disks again."""

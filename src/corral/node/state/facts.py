@@ -19,6 +19,9 @@ class State(Enum):
     ENDED = "ended"
 
 
+_QUIET = frozenset({State.PREPARING, State.STARTING})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
     """The cause that a machine does not start: reason, message, and the volume concerned."""
@@ -122,6 +125,12 @@ class Facts:
     @property
     def ended(self) -> bool:
         return self.state is State.ENDED
+
+    @property
+    def is_passing(self) -> bool:
+        """Report whether this lasts for a moment without trouble, so that no status shows it."""
+        passing = self.state in _QUIET or (self.outcome is not None and not self.ended)
+        return passing and self.trouble is None and self.migration is None
 
 
 SILENT = "MonitorSilent"

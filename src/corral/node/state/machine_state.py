@@ -61,8 +61,9 @@ class MachineState:
 
     def set_facts(self, facts: Facts) -> None:
         if facts != self.facts:
-            self.facts = facts
-            self.recorder.changed()
+            before, self.facts = self.facts, facts
+            if not (before.is_passing and facts.is_passing):
+                self.recorder.changed()
 
     def set_trouble(self, trouble: Trouble) -> None:
         """Set the reason why it does not start."""

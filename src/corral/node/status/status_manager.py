@@ -10,7 +10,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
 from corral.node.machine.lifecycle import Machine
-from corral.node.state.facts import Facts, State
+from corral.node.state.facts import Facts
 from corral.node.state.machine_record import Stage
 from corral.node.status.migration_status import migration_changes
 from corral.node.status.pod_status import differs, pod_status
@@ -19,8 +19,6 @@ from corral.node.storage.saved_memory_claims import SavedMemoryClaims
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import is_being_deleted, key_of, version_of
 
-_QUIET = frozenset({State.PREPARING, State.STARTING})
-"""States that last for moments: not worth a write, unless there is trouble."""
 _FINAL_STAGES = frozenset({Stage.STARTED, Stage.ENDED})
 """Stages in which a machine's memory is neither being saved nor restored."""
 
@@ -61,9 +59,7 @@ class StatusManager:
     async def sync(self, machine: Machine, pod: Pod, vmi: VirtualMachineInstance | None) -> None:
         """Write changed status of a machine's pod and VMI."""
         facts = machine.facts
-        # Nor is a moment worth a write in which a guest is about to end.
-        passing = facts.state in _QUIET or (facts.outcome is not None and not facts.ended)
-        if passing and facts.trouble is None and facts.migration is None:
+        if facts.is_passing:
             return
         await self._mark(machine)
         now = rfc3339(self._clock())

@@ -6,11 +6,12 @@ from types import SimpleNamespace
 import msgspec
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.guest.volume_hotplug import _Plugging
+from corral.node.guest.volume_hotplug import HotPlug, _Plugging
 from corral.node.hypervisor import DiskBusyError, StartError
 from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS
 from corral.node.state.facts import Facts, State
 
+PLAIN = {"domain": {"devices": {}}}
 INSTANCE = msgspec.convert(
     {
         "metadata": {"name": "vm"},
@@ -77,6 +78,25 @@ async def test_a_disk_that_another_machine_leases_is_not_plugged():
     await site.step()
     assert site.given == []
     assert site.facts.plugs["data"].message == "leased by VMI other on node host2"
+
+
+async def test_a_vmi_without_hotplugged_disks_wakes_no_task():
+    site = Site()
+    plain = msgspec.convert({"metadata": {"name": "vm"}, "spec": PLAIN}, VirtualMachineInstance)
+    instances = {"uid": plain}
+    hotplug = HotPlug(instances.get, site.drives, lambda *_: "")
+    plugging = _Plugging(site, SimpleNamespace(), site.drives, lambda *_: "")
+    hotplug._running["uid"] = plugging
+    plugging.due.clear()
+    hotplug.wake("uid")
+    assert plugging.due.is_set()  # what is plugged is not known yet
+    await plugging.step(plain)
+    plugging.due.clear()
+    hotplug.wake("uid")
+    assert not plugging.due.is_set()
+    instances["uid"] = INSTANCE
+    hotplug.wake("uid")
+    assert plugging.due.is_set()
 
 
 async def test_no_disks_are_plugged_during_a_save():
