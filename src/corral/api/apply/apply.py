@@ -8,6 +8,7 @@ from corral.api.apply.field_sets import (
     difference,
     intersection,
     paths,
+    sorted_set,
     union,
     union_of,
 )
@@ -57,7 +58,7 @@ def apply(
     typed = versions.typed(form)
     others = [entry for entry in entries if not writer.owns(entry)]
     last = next((entry for entry in entries if writer.owns(entry)), None)
-    applied = typed.applied(configuration)
+    applied = sorted_set(typed.applied(configuration))
     document = typed.merged(live, configuration)
     if last is not None:
         managed_fields = [*others, writer.entry(applied, None)]

@@ -30,6 +30,11 @@ def sorted_set(fields: Fields) -> Fields:
     return ordered
 
 
+def with_sorted_steps(fields: Fields) -> Fields:
+    """Return a set with sorted steps, if the sets below them are sorted."""
+    return dict(sorted(fields.items())) if len(fields) > 1 else fields
+
+
 def union(one: Fields, other: Fields) -> Fields:
     """Return the paths that are in either set."""
     if not one or not other:

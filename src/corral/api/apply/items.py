@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from corral.api.apply.field_sets import ITSELF, LEAF, Fields, has, shown
+from corral.api.apply.field_sets import ITSELF, LEAF, Fields, has, shown, with_sorted_steps
 from corral.api.apply.parts import BARE, MISSING, Part, member, shown as text
 
 _encode = msgspec.json.Encoder().encode
@@ -61,7 +61,7 @@ class Items:
         if type(value) is not list or not value:
             return LEAF
         found = {ITSELF: LEAF}
-        for step, item in self.indexed(value).items():
+        for step, item in sorted(self.indexed(value).items()):
             found[step] = self.added_item(item)
         return found
 
@@ -86,7 +86,7 @@ class Items:
                     changed[step] = more
                 if less is not None:
                     removed[step] = less
-        return changed or None, removed or None
+        return with_sorted_steps(changed) or None, removed or None
 
     def compare_item(self, old: Any, new: Any) -> tuple[Fields | None, Fields | None]:
         if type(old) is _Duplicates or type(new) is _Duplicates:

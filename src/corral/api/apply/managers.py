@@ -39,6 +39,7 @@ class Writer(NamedTuple):
         )
 
     def entry(self, fields: Fields, time: str | None) -> Entry:
+        """Return the entry of a sorted set."""
         entry: Entry = {
             "manager": self.manager,
             "operation": self.operation,
@@ -46,14 +47,15 @@ class Writer(NamedTuple):
         }
         if time:
             entry["time"] = time
-        entry |= {"fieldsType": "FieldsV1", "fieldsV1": sorted_set(fields)}
+        entry |= {"fieldsType": "FieldsV1", "fieldsV1": fields}
         if self.subresource:
             entry["subresource"] = self.subresource
         return entry
 
 
 Compare = Callable[[str], Difference | None]
-"""Returns how the object changes in an apiVersion; None if that is not served any more."""
+"""Returns how the object changes in an apiVersion, in sorted sets; None if that is not served any
+more."""
 
 
 def updated(entries: Sequence[Entry], writer: Writer, compare: Compare, now: str) -> list[Entry]:
@@ -68,7 +70,8 @@ def updated(entries: Sequence[Entry], writer: Writer, compare: Compare, now: str
         else:
             managed_fields.append(entry)
     if changed or own:
-        managed_fields.append(writer.entry(union(own, changed), now if changed else time))
+        fields = sorted_set(union(own, changed)) if own else changed
+        managed_fields.append(writer.entry(fields, now if changed else time))
     return ordered(_capped(managed_fields))
 
 
@@ -106,7 +109,7 @@ def _capped(managed_fields: list[Entry]) -> list[Entry]:
 
 def _merged(entries: Sequence[Entry]) -> Entry:
     """Return one entry for several of a version, which are sorted by age."""
-    fields = union_of([entry["fieldsV1"] for entry in entries])
+    fields = sorted_set(union_of([entry["fieldsV1"] for entry in entries]))
     last = entries[-1]
     return Writer(ANCIENT, "Update", last["apiVersion"]).entry(fields, last.get("time"))
 

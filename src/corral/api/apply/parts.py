@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from corral.api.apply.field_sets import ITSELF, LEAF, Fields, has, inside
+from corral.api.apply.field_sets import ITSELF, LEAF, Fields, has, inside, with_sorted_steps
 from corral.api.errors import shortened
 
 _SORTS: Final[dict[str, tuple[str, tuple[type, ...]]]] = {
@@ -23,13 +23,16 @@ MISSING: Final = object()
 BARE: Final[tuple[Any, ...]] = (None, {}, [])
 """Empty values: an object or a list has one of them once all parts are removed."""
 _encode = msgspec.json.Encoder().encode
+_CACHED_SPECS: Final = 64
+_CACHED_SIZES: Final = range(256, 16 << 10)
+"""Bytes of an encoded spec whose fields are cached, as its schema caches that it fits."""
 
 
 class Part(Protocol):
     """The type of a part.  Field sets are relative to it.
 
-    added: the fields of a new value, as Compare counts them.
-    compare: changed and removed fields.
+    added: the fields of a new value, as Compare counts them; sorted.
+    compare: changed fields, sorted, and removed ones.
     applied: the fields that an apply of a value manages (ToFieldSet).
     named: a set with the named fields on the way to its members (EnsureNamedFieldsAreMembers).
     without: the value without some fields (RemoveItems); empty objects stay if ``bare``.
@@ -114,7 +117,7 @@ class Map:
         if type(value) is not dict or not value:
             return LEAF
         found = {ITSELF: LEAF}
-        for name, inner in value.items():
+        for name, inner in sorted(value.items()):
             step, kind = self.fields.get(name) or self.part(name)
             if step:
                 found[step] = LEAF if type(kind) is Leaf else kind.added(inner)
@@ -144,7 +147,7 @@ class Map:
             step, kind = self.part(name)
             if step:
                 removed[step] = kind.added(old[name])
-        return changed or None, removed or None
+        return with_sorted_steps(changed) or None, removed or None
 
     def applied(self, value: Any) -> Fields | None:
         if type(value) is not dict:
@@ -212,6 +215,30 @@ class Map:
             else:
                 for fault in kind.faults(inner):
                     yield f".{name}{fault}"
+
+
+class Spec(Map):
+    """The spec of a kind, of which many objects have the same: those of a set, or of a script."""
+
+    __slots__ = ("_added",)
+
+    def __init__(self, part: Map) -> None:
+        super().__init__(part.rest)
+        self.fields = part.fields
+        self._added: dict[bytes, Fields] = {}
+        """Fields of new specs, by their encoding, in order of last use."""
+
+    def added(self, value: Any) -> Fields:
+        data = _encode(value)
+        if len(data) not in _CACHED_SIZES:
+            return super().added(value)
+        found = self._added.pop(data, None)
+        if found is None:
+            found = super().added(value)
+        self._added[data] = found
+        if len(self._added) > _CACHED_SPECS:
+            del self._added[next(iter(self._added))]
+        return found
 
 
 class _Anything:

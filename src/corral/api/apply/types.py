@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from corral.api.apply.field_sets import LEAF, Fields, inside
 from corral.api.apply.items import Items
-from corral.api.apply.parts import ANY, PLAIN, Leaf, Map, Part
+from corral.api.apply.parts import ANY, PLAIN, Leaf, Map, Part, Spec
 from corral.api.errors import MAX_CAUSES
 from corral.api.object import Document
 
@@ -44,7 +44,10 @@ class Typed:
             elif name == "metadata":
                 root.add(name, _metadata(inner, compiler))
             else:
-                root.add(name, compiler.compile(inner))
+                part = compiler.compile(inner)
+                if name == "spec" and isinstance(part, Map):
+                    part = Spec(part)
+                root.add(name, part)
         if schema.get("x-kubernetes-preserve-unknown-fields"):
             root.rest = ANY
 

@@ -1,8 +1,13 @@
 """Typed documents: comparison, managed fields, merging and removal of paths."""
 
+import msgspec
 import pytest
+from hypothesis import given, strategies as st
 
 from corral.api.apply.types import Typed
+from corral.api.encoding import copied, encode_sorted
+
+encode = msgspec.json.encode
 
 TEXT = {"type": "string"}
 ITEM = {
@@ -278,3 +283,38 @@ def test_values_of_the_wrong_type_are_reported(spec, fault):
 @pytest.mark.parametrize("spec", [{"any": {"x": [{"y": 1}]}}, {"either": 1}, {"struct": None}])
 def test_valid_values_have_no_faults(spec):
     assert TYPED.faults(thing(**spec)) == []
+
+
+names = st.sampled_from(["b", "a", "ä", "name", "text", "c"])
+texts = st.dictionaries(names, names)
+specs = st.fixed_dictionaries(
+    {},
+    optional={
+        "text": names,
+        "struct": st.fixed_dictionaries({}, optional={"b": names, "a": names}),
+        "set": st.lists(names, max_size=3),
+        "byName": st.lists(st.fixed_dictionaries({"value": names, "name": names}), max_size=3),
+        "any": st.dictionaries(names, texts, max_size=3),
+        "map": st.dictionaries(names, st.fixed_dictionaries({"value": names, "name": names})),
+    },
+)
+
+
+@given(specs, specs, texts)
+def test_changed_fields_are_sorted(old, new, labels):
+    before = {"metadata": {}, "spec": old}
+    after = {"spec": new, "metadata": {"labels": labels}}
+    for base in (before, {"metadata": {}}):
+        changed, _ = TYPED.compare(base, after)
+        assert encode(changed) == encode_sorted(changed)
+
+
+def test_the_fields_of_equal_specs_are_found_once():
+    spec = {"map": {f"key-{number}": {"value": "a"} for number in range(30)}}
+    fields = [TYPED.compare({"metadata": {}}, thing(**copied(spec)))[0] for _ in range(2)]
+    assert fields[0]["f:spec"] is fields[1]["f:spec"]
+    assert len(fields[0]["f:spec"]["f:map"]) == 31
+    other = thing(**spec, text="a")
+    assert TYPED.compare({"metadata": {}}, other)[0]["f:spec"] == fields[0]["f:spec"] | {
+        "f:text": {}
+    }
