@@ -8,6 +8,7 @@ from itertools import chain, repeat
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import astuple
 
 
 def share(
@@ -20,12 +21,12 @@ def share(
     """
     if item is reference or item is previous:
         return
-    for name in item.__struct_fields__:
-        own, first = getattr(item, name), getattr(reference, name)
-        if own is not first:
-            second = None if previous is None else getattr(previous, name)
-            if (part := _shared(own, first, second)) is not own:
-                setattr(item, name, part)
+    parts, first_parts = astuple(item), astuple(reference)
+    second_parts = repeat(None) if previous is None else astuple(previous)
+    fields = zip(item.__struct_fields__, parts, first_parts, second_parts, strict=False)
+    for name, own, first, second in fields:
+        if own is not first and (part := _shared(own, first, second)) is not own:
+            setattr(item, name, part)
 
 
 def _shared(own: Any, first: Any, second: Any) -> Any:
@@ -34,35 +35,37 @@ def _shared(own: Any, first: Any, second: Any) -> Any:
     An other that is None does not count.
     """
     kind = type(own)
-    if own is first or own is second:
+    if own is first or own is second or own is None:
         return own
     if kind in _LEAVES:  # the common case, so first
         if type(first) is kind and own == first:
             return first
         return second if type(second) is kind and own == second else _interned(own)
-    candidates = [each for each in (first, second) if type(each) is kind]
-    for each in candidates:
-        if own == each and _encode_alike(own, each):
-            return each
-    if not candidates:
+    second = second if type(second) is kind else None
+    if type(first) is not kind:
+        first, second = second, None
+    if first is None:
         return own
+    for each in (first, second):
+        if each is not None and own == each and _encode_alike(own, each):
+            return each
     if isinstance(own, msgspec.Struct):
-        share(own, *candidates)
+        share(own, first, second)
     elif kind is list or kind is dict:
-        _share_inside(own, *candidates)
+        _share_inside(own, first, second)
     return own
 
 
-def _share_inside(own: Any, first: Any, second: Any = ()) -> None:
+def _share_inside(own: Any, first: Any, second: Any) -> None:
     """Share the members of a list, or the values of a dictionary."""
     if type(own) is dict:
         for key, own_part in own.items():
             own[key] = _shared(own_part, first.get(key), second.get(key) if second else None)
         return
     rest = repeat(None)
-    lists = zip(own, chain(first, rest), chain(second, rest), strict=False)
-    for index, (own_part, first_part, candidates) in enumerate(lists):
-        own[index] = _shared(own_part, first_part, candidates)
+    lists = zip(own, chain(first, rest), chain(second or (), rest), strict=False)
+    for index, (own_part, first_part, second_part) in enumerate(lists):
+        own[index] = _shared(own_part, first_part, second_part)
 
 
 _recent: dict[str, str] = {}

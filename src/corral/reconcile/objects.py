@@ -137,8 +137,12 @@ def controller_of(view: msgspec.Struct) -> Owner | None:
 
 def controller_uid(view: msgspec.Struct) -> str:
     """Return the uid of the controlling owner of an object, or ""."""
-    owner = controller_of(view)
-    return "" if owner is None else owner.uid
+    metadata: Any = view.metadata  # type: ignore[attr-defined]
+    if _is_snake_case(metadata):
+        references = metadata.owner_references
+    else:
+        references = metadata.ownerReferences or ()
+    return next((owner.uid for owner in references if owner.controller), "")
 
 
 def owner_reference(owner: Object) -> Document:
