@@ -211,7 +211,8 @@ class Rest:
     def _keeps_spec_shared(self, call: Call, patch: "Patch") -> bool:
         """Return whether a patch changes nothing but metadata and status.
 
-        False if other fields are converted, pruned or allocated on the way.
+        False if other fields are converted, pruned, prepared or allocated on the way: in a status
+        of Kubernetes' own kinds none is prepared or allocated.
         """
         stored = storage(call.kind)
         return (
@@ -219,8 +220,10 @@ class Rest:
             and _NOT_SPEC.issuperset(patch.members)
             and call.kind.schemas is None
             and not (call.version.write or call.version.read or call.version.view)
-            and stored not in self.plugins.allocators
-            and stored not in self.plugins.preparers
+            and (
+                (call.kind.native and call.subresource == "status")
+                or (stored not in self.plugins.allocators and stored not in self.plugins.preparers)
+            )
         )
 
     async def update_object(

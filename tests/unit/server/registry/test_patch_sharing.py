@@ -60,6 +60,15 @@ async def test_a_patch_of_the_status_does_not_copy_the_spec(ask, versions):
     assert [shares for shares, _, _ in versions] == [True]
 
 
+@pytest.mark.parametrize("kind", [MERGE, STRATEGIC])
+async def test_a_status_of_kubernetes_own_kinds_does_not_copy_the_spec(ask, versions, kind):
+    for collection in (PODS, SERVICES):
+        await ask("POST", collection, {"metadata": {"name": "a"}, "spec": SPECS[collection]})
+        answer = await ask("PATCH", f"{collection}/a/status", {**LABEL, **STATUS}, kind)
+        assert answer.status == 200, answer.text
+    assert [shares for shares, _, _ in versions] == [True, True]
+
+
 async def test_allocated_or_changed_parts_are_not_shared(ask, versions):
     await ask("POST", SERVICES, {"metadata": {"name": "a"}, "spec": SPECS[SERVICES]})
     await ask("PATCH", f"{SERVICES}/a", LABEL, MERGE)
