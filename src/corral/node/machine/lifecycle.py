@@ -304,7 +304,7 @@ class Machine:
             await self._adopt_network(self._guest, vmi)
             await run_until(self._stop, self.arrival.resume(self._guest, prepare))
             return
-        if self._guest is not None and self._unstarted and self._starts_over(vmi):
+        if self._guest is not None and self._unstarted and self._must_replace_qemu(vmi):
             await self._kill()
             await self._release()
         if self._guest is None and self._unstarted and self.record.arrival:
@@ -325,10 +325,10 @@ class Machine:
         elif self._guest.halted:
             await self._startup.run_guest(self._guest, vmi)
 
-    def _starts_over(self, vmi: VirtualMachineInstance) -> bool:
-        """Report whether a QEMU is of no use whose guest an earlier manager has not started.
+    def _must_replace_qemu(self, vmi: VirtualMachineInstance) -> bool:
+        """Report whether to kill a QEMU that an earlier manager left with an unstarted guest.
 
-        It may have read its memory or not, or the machine may not run now.
+        The machine may not run now, or QEMU may have loaded the VMI's saved memory only in part.
         """
         try:
             self._require(self.record)
@@ -415,7 +415,9 @@ class Machine:
         async with Background() as tasks:
             tasks.when(self._stop, self._shut_down, guest, name="shut down")
             tasks.start(guest.watch(), name="watch")
-            tasks.whenever(self._guest_info_due, self._refresh_guest_info, guest, name="ask")
+            tasks.whenever(
+                self._guest_info_due, self._refresh_guest_info, guest, name="refresh guest info"
+            )
             self._start_guest_tasks(self, tasks)
             self._save.start_tasks(tasks, guest, vmi, prepare)
             self._restore.start_tasks(tasks, guest, vmi)
@@ -503,9 +505,9 @@ class Machine:
 
     @property
     def _has_common_leases(self) -> bool:
-        """Report whether the other side of its migration has the same leases, on this host.
+        """Report whether source and target of the migration run on one host and share the leases.
 
-        What a target holds that does not know its source is the source's.
+        A target without a recorded source counts as sharing: only the source may release.
         """
         node = self.record.departure_node or self.arrival.source
         return not node or self._targets.is_own(node)
