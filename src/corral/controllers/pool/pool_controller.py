@@ -312,7 +312,7 @@ class Pools:
 
 
 def selector_of(pool: Pool) -> LabelSelector:
-    """Return the selector of the pool. Raises Terminal."""
+    """Return the selector of the pool.  Raises TerminalError."""
     labels = pool.spec.virtual_machine_template.metadata.labels
     return own_selector(pool.spec.selector, labels, template="spec.virtualMachineTemplate")
 

@@ -315,7 +315,7 @@ class ReplicaSets:
 
 
 def selector_of(replica_set: ReplicaSet) -> LabelSelector:
-    """Return the selector of the replica set. Raises Terminal."""
+    """Return the selector of the replica set.  Raises TerminalError."""
     template = replica_set.spec.template
     return own_selector(
         replica_set.spec.selector, template.metadata.labels, template="spec.template"

@@ -48,7 +48,7 @@ Labels = Mapping[str, str]
 
 
 class MachineFamilies:
-    """The families of one scrape, to extended each machine adds its samples."""
+    """The families of one scrape, to which each machine adds its samples."""
 
     def __init__(self) -> None:
         self._families = {name: gauge(_full(name), text) for name, text in _GAUGES.items()}

@@ -39,18 +39,18 @@ class _PendingBytes:
     """The pending chunks of one user's watchers, or of all, oldest first; ``size`` in bytes."""
 
     size: int = 0
-    entry: dict[_Pending, None] = field(default_factory=dict)
+    entries: dict[_Pending, None] = field(default_factory=dict)
     _counts: Counter[int] = field(default_factory=Counter)
     """Count of watchers that wait for a chunk, by the chunk's identity."""
 
     def add(self, entry: _Pending) -> None:
-        self.entry[entry] = None
+        self.entries[entry] = None
         self._counts[id(entry.chunk)] += 1
         is_first = self._counts[id(entry.chunk)] == 1
         self.size += BUFFERED_BYTES + (len(entry.chunk) if is_first else 0)
 
     def remove(self, entry: _Pending) -> None:
-        del self.entry[entry]
+        del self.entries[entry]
         identity = id(entry.chunk)
         self._counts[identity] -= 1
         self.size -= BUFFERED_BYTES + (0 if self._counts[identity] else len(entry.chunk))
@@ -109,17 +109,17 @@ class Backlog:
 
     def _remove(self, entry: _Pending) -> None:
         """Stop counting a chunk, if it was counted and not evicted already."""
-        if entry not in self._all.entry:
+        if entry not in self._all.entries:
             return
         self._all.remove(entry)
         self._users[entry.user].remove(entry)
-        if not self._users[entry.user].entry:
+        if not self._users[entry.user].entries:
             del self._users[entry.user]
 
     def _evict(self) -> None:
         while self.size > self._max_bytes:
             user = max(self._users, key=lambda name: self._users[name].size)
-            slowest = next(iter(self._users[user].entry))
+            slowest = next(iter(self._users[user].entries))
             self._remove(slowest)
             slowest.abort()
             log.warning("watch disconnected: too many bytes are pending", user=user)
