@@ -54,7 +54,10 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
     user: User | None = None
-    """Set for a client in this process, which is authenticated already."""
+    """The component of this process that sends the request; None for a client outside.
+
+    A component needs no credentials.  No part of a request from outside sets this.
+    """
     sender: str = ""
     """Whose share of the server's resources the request counts for, once that is known."""
     certificate: Certificate | None = None
@@ -67,6 +70,19 @@ class Request:
     """True if the audit log records the reason of the authorization decision."""
     annotations: dict[str, str] = field(default_factory=dict)
     """Annotations of the audit event, by admission plugins and webhooks."""
+
+    @property
+    def is_in_process(self) -> bool:
+        """True if a component of this process sends it: no queue, limit or deadline applies."""
+        return self.user is not None
+
+    def is_component(self, user: User) -> bool:
+        """Report whether a user is the component that sends the request, with its fixed rights.
+
+        By identity: neither a user that the component impersonates nor one outside with the same
+        name is the same object.
+        """
+        return user is self.user
 
 
 @dataclass(slots=True, kw_only=True)

@@ -78,10 +78,10 @@ class CertificateRequests:
     def _require(self, call: Call, document: Document, verb: str | None) -> None:
         signer = document["spec"]["signerName"]
         domain = f"{signer.partition('/')[0]}/*"
-        inside = call.user is call.request.user
+        is_component = call.is_by_component
         if verb is None or any(
             self._authorizer.allows(
-                Attributes(call.user, verb, GROUP, "signers", name=name), inside=inside
+                Attributes(call.user, verb, GROUP, "signers", name=name), is_component=is_component
             )
             for name in (signer, domain)
         ):

@@ -223,13 +223,13 @@ class CloneAuthorization:
         return at(record.document(), "spec", "source") if record is not None else None
 
     def _may(self, call: Call, user: User, source: Key) -> bool:
-        inside = user is call.request.user
+        is_component = call.request.is_component(user)
         return any(
             self._authorizer.allows(
                 Attributes(
                     user, "create", group, resource, subresource, source.namespace, source.name
                 ),
-                inside=inside,
+                is_component=is_component,
             )
             for group, resource, subresource in (
                 (DATA_VOLUME.group, DATA_VOLUME.plural, "source"),
@@ -308,7 +308,7 @@ def _populate_annotation(claim: Document) -> str | None:
 
 def _is_controller(call: Call) -> bool:
     """Return whether a call is by a controller of this process."""
-    return call.user is call.request.user and components.is_controller(call.user)
+    return call.is_by_component and components.is_controller(call.user)
 
 
 def _refusal(user: str, source: Key) -> str:

@@ -102,7 +102,7 @@ class ServiceExposure:
         """Check the right to a virtual subresource.  Raises Forbidden."""
         name = document["metadata"]["name"]
         attributes = Attributes(call.user, "create", "", "services", right, call.namespace, name)
-        if self._authorizer.allows(attributes, inside=call.user is call.request.user):
+        if self._authorizer.allows(attributes, is_component=call.is_by_component):
             return
         lacks = f'User "{call.user.name}" cannot create resource "services/{right}"'
         raise forbidden(

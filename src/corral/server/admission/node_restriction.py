@@ -52,7 +52,7 @@ class NodeRestriction:
 
     def _node(self, call: Call, document: Document, old: Document | None) -> None:
         node = node_of(call.user)
-        if not node or call.user is call.request.user:
+        if not node or call.is_by_component:
             return
         name = document["metadata"]["name"]
         if name != node:
@@ -118,7 +118,7 @@ class NodeRestriction:
     def _pod(self, call: Call, document: Document, old: Document | None) -> None:
         """Reject labels, which say what a pod is, and the addresses of other nodes' pods."""
         node = node_of(call.user)
-        if not node or old is None or call.user is call.request.user:
+        if not node or old is None or call.is_by_component:
             return
         labels, before = (at(each, "metadata", "labels") or {} for each in (document, old))
         if labels != before:
@@ -152,21 +152,21 @@ class NodeRestriction:
     def _lease(self, call: Call, document: Document, _old: Document | None) -> None:
         node = node_of(call.user)
         metadata = document["metadata"]
-        if not node or call.user is call.request.user:
+        if not node or call.is_by_component:
             return
         if metadata.get("namespace") != node_lease.NAMESPACE or metadata["name"] != node:
             raise _denied(call, document, f'node "{node}" is only allowed to write its own lease')
 
     def _vmi(self, call: Call, document: Document, old: Document | None) -> None:
         node = node_of(call.user)
-        if not node or old is None or call.user is call.request.user:
+        if not node or old is None or call.is_by_component:
             return
         for why in _vmi_changes(document, old, node):
             raise _denied(call, document, f'node "{node}" is not allowed to {why}')
 
     def _volume(self, call: Call, document: Document, old: Document | None) -> None:
         node = node_of(call.user)
-        if not node or call.user is call.request.user:
+        if not node or call.is_by_component:
             return
         if not is_volume_at(document, node, self._store):
             raise _denied(
@@ -190,7 +190,7 @@ class NodeRestriction:
     def _claim(self, call: Call, document: Document, old: Document | None) -> None:
         """Reject changes beyond status and progress; a node may unselect itself (reschedule)."""
         node = node_of(call.user)
-        if not node or old is None or call.user is call.request.user:
+        if not node or old is None or call.is_by_component:
             return
         selected, before = (
             at(each, "metadata", "annotations", SELECTED_NODE) for each in (document, old)

@@ -81,7 +81,7 @@ class Audit:
 
         ``sender`` is the user who impersonates ``user``, if they differ.
         """
-        if request.user is not None and not self._components:
+        if request.is_in_process and not self._components:
             return NOT_AUDITED
         verb = _verb(request, parsed_route)
         rule = self._policy.find(sender or user, verb, parsed_route, request.path)

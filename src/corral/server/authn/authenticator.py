@@ -92,7 +92,7 @@ class Authenticator:
         None for credentials that never expire, 0 for invalid ones.
         """
         shown = request.headers.get("authorization") or request.certificate
-        if request.user is not None or not shown:
+        if request.is_in_process or not shown:
             return None
         if request.certificate and self._by_certificate(request.certificate):
             return request.certificate.ends

@@ -55,9 +55,9 @@ class Reviews:
         return self._respond(call, document, user)
 
     def _respond(self, call: Call, document: Document, user: User) -> Response:
-        inside = user is call.request.user
+        is_component = call.request.is_component(user)
         allowed, reason = self._authorizer.verdict(
-            _attributes_of(document["spec"], user), inside=inside
+            _attributes_of(document["spec"], user), is_component=is_component
         )
         document["status"] = {"allowed": allowed, **({"reason": reason} if reason else {})}
         return json_response(encode(document), status=201)

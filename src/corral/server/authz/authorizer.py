@@ -21,14 +21,14 @@ _CONNECT_SUBRESOURCES: Final = frozenset({"exec", "attach", "portforward"})
 class Rights(Protocol):
     """Decides on rights: the Authorizer here, or another API server."""
 
-    def allows(self, attributes: Attributes, *, inside: bool = False) -> bool: ...
+    def allows(self, attributes: Attributes, *, is_component: bool = False) -> bool: ...
 
 
 class Authorizer:
     """Authorizes by the roles of a store.
 
-    ``inside``: the user is a component of this process.  Requests from outside never are, whatever
-    their user's name.
+    ``is_component``: the user is a component of this process, which has fixed rights besides.  The
+    user of a request from outside never is, whatever its name.
     """
 
     def __init__(self, store: Store) -> None:
@@ -60,37 +60,37 @@ class Authorizer:
         self._admit(request, Attributes(user, verb, path=path or "/"))
 
     def _admit(self, request: Request, attributes: Attributes) -> None:
-        inside = attributes.user is request.user
+        is_component = request.is_component(attributes.user)
         if request.explained:
-            allowed, reason = self.verdict(attributes, inside=inside)
+            allowed, reason = self.verdict(attributes, is_component=is_component)
             _annotate(request, "allow" if allowed else "forbid", reason)
-        self.require(attributes, inside=inside)
+        self.require(attributes, is_component=is_component)
 
-    def require(self, attributes: Attributes, *, inside: bool = False) -> None:
+    def require(self, attributes: Attributes, *, is_component: bool = False) -> None:
         """Check a right.  Raises Forbidden; Unauthorized for the anonymous user."""
-        if self.allows(attributes, inside=inside):
+        if self.allows(attributes, is_component=is_component):
             return
         if attributes.user is ANONYMOUS:
             raise Unauthorized("Unauthorized")
         raise forbidden(attributes, self.roles.missing_roles(attributes.user, attributes.namespace))
 
-    def allows(self, attributes: Attributes, *, inside: bool = False) -> bool:
+    def allows(self, attributes: Attributes, *, is_component: bool = False) -> bool:
         if ADMINISTRATORS in attributes.user.groups:
             return True
-        if inside and components.allow(attributes):
+        if is_component and components.allow(attributes):
             return True
         if self._nodes.allows(attributes):
             return True
         return self.roles.rules(attributes.user, attributes.namespace).allow(attributes)
 
-    def verdict(self, attributes: Attributes, *, inside: bool = False) -> tuple[bool, str]:
+    def verdict(self, attributes: Attributes, *, is_component: bool = False) -> tuple[bool, str]:
         """Return whether a right is granted, and the granting binding or the missing roles."""
-        allowed = self.allows(attributes, inside=inside)
+        allowed = self.allows(attributes, is_component=is_component)
         return allowed, self._reason(attributes, allowed=allowed)
 
-    def reason(self, attributes: Attributes, *, inside: bool = False) -> str:
+    def reason(self, attributes: Attributes, *, is_component: bool = False) -> str:
         """Return the granting binding or the missing roles; searches all bindings of the user."""
-        return self._reason(attributes, allowed=self.allows(attributes, inside=inside))
+        return self._reason(attributes, allowed=self.allows(attributes, is_component=is_component))
 
     def _reason(self, attributes: Attributes, *, allowed: bool) -> str:
         if allowed:

@@ -85,7 +85,7 @@ class Escalation:
         self._check_granted(call, document, [rule.document for rule in rules])
 
     def _may(self, call: Call, attributes: Attributes) -> bool:
-        return self._authorizer.allows(attributes, inside=call.user is call.request.user)
+        return self._authorizer.allows(attributes, is_component=call.is_by_component)
 
     def _granted(self, call: Call) -> Rules:
         return self._authorizer.roles.rules(call.user, call.namespace)

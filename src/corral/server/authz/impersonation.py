@@ -38,7 +38,7 @@ def impersonated(authorizer: Authorizer, request: Request, user: User) -> User:
     if len(rights) > MAX_PARTS:
         raise BadRequest(f"more than {MAX_PARTS} groups and extras to impersonate")
     for right in rights:
-        authorizer.require(right, inside=user is request.user)
+        authorizer.require(right, is_component=request.is_component(user))
     return impersonated_user
 
 

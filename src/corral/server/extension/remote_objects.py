@@ -72,9 +72,9 @@ class RemoteObjects:
             raise _Missing(lambda: self._list(kind, namespace))
         return self._lists[kind, namespace]
 
-    def allows(self, attributes: Attributes, *, inside: bool = False) -> bool:
-        """Return whether the API server grants a right; ``inside`` is for our own component."""
-        if inside and components.allow(attributes):
+    def allows(self, attributes: Attributes, *, is_component: bool = False) -> bool:
+        """Return whether a right is granted by the API server, or to our own component."""
+        if is_component and components.allow(attributes):
             return True
         key = _decision_key(attributes)
         if key not in self._decisions:

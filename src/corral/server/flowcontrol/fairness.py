@@ -145,7 +145,7 @@ class Fairness:
 
     async def serve(self, call: Call, handler: Callable[[Call], Awaitable[T]]) -> T:
         """Execute a request once it has seats.  Raises TooManyRequests."""
-        if call.request.user is not None:
+        if call.request.is_in_process:
             return await handler(call)
         key = (flow_name(call.user), call.verb in _READS)
         flow = self._flows.get(key)

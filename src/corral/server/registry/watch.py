@@ -78,7 +78,7 @@ def watch_options(call: Call, store: Store) -> WatchOptions:
         since=since,
         not_older_than=revision,
         bookmarks=bookmarks,
-        bookmark_interval=BOOKMARK_SECONDS if call.request.user is None else math.inf,
+        bookmark_interval=math.inf if call.request.is_in_process else BOOKMARK_SECONDS,
         end_of_initial=bool(initial_events) and bookmarks,
         seconds=timeout or _MIN_TIMEOUT_SECONDS * random.uniform(1, 2),  # noqa: S311 - spreads load
     )
@@ -118,7 +118,7 @@ class Watches:
             selector.only(call.name)
         options = watch_options(call, store)
         sender = call.request.sender
-        if call.request.user is None and self._open[sender] >= MAX_WATCHES_PER_USER:
+        if not call.request.is_in_process and self._open[sender] >= MAX_WATCHES_PER_USER:
             raise TooManyRequests(
                 f'user "{sender}" has {MAX_WATCHES_PER_USER} watches open; end some, and try again',
                 details=Details(retry_after_seconds=1),

@@ -86,7 +86,7 @@ def read_yaml(call: Call) -> Document:
 
 def check_duplicates(call: Call, value: Any) -> None:
     """Record duplicate keys of a body; components of this process never send any."""
-    if call.request.user is None:
+    if not call.request.is_in_process:
         call.duplicate_faults = duplicate_faults(call.request.body, value)
 
 

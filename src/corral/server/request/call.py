@@ -52,6 +52,11 @@ class Call:
         return Key(self.namespace, self.name)
 
     @property
+    def is_by_component(self) -> bool:
+        """True if its user is a component of this process, and none that it impersonates."""
+        return self.request.is_component(self.user)
+
+    @property
     def api_version(self) -> str:
         """The ``apiVersion`` of the request's version."""
         group = self.kind.group

@@ -20,7 +20,7 @@ def deadline_of(request: Request) -> float | None:
     None for components of this process, which have their own.  Raises BadRequest for an invalid
     duration.
     """
-    if request.user is not None:
+    if request.is_in_process:
         return None
     return asyncio.get_running_loop().time() + _seconds(request)
 

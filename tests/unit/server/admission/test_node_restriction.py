@@ -186,9 +186,7 @@ async def test_a_node_changes_only_the_status_of_a_vmi(cluster, change, why):
 )
 def test_the_target_of_a_migration_moves_the_vmi_to_itself(state, moved, status):
     user = User(name="system:node:n1", groups=("system:nodes",))
-    call = SimpleNamespace(
-        user=user, request=SimpleNamespace(user=None), kind=VIRTUAL_MACHINE_INSTANCE
-    )
+    call = SimpleNamespace(user=user, is_by_component=False, kind=VIRTUAL_MACHINE_INSTANCE)
     migrates = {"migrationUid": "m", **state}
 
     def vmi(node):
@@ -214,9 +212,7 @@ STATE = {
 @pytest.mark.parametrize("field", STATE)
 def test_a_node_does_not_decide_who_migrates_where(field, before):
     user = User(name="system:node:n1", groups=("system:nodes",))
-    call = SimpleNamespace(
-        user=user, request=SimpleNamespace(user=None), kind=VIRTUAL_MACHINE_INSTANCE
-    )
+    call = SimpleNamespace(user=user, is_by_component=False, kind=VIRTUAL_MACHINE_INSTANCE)
 
     def vmi(state):
         metadata = {"name": "vm", "namespace": "default"}

@@ -97,8 +97,8 @@ def authorizer_for(attr: AdmissionAttributes, authorizer: Authorizer) -> CelAuth
                 for field in Attributes._fields
                 if field not in ("user", "labels")
             }
-            inside = user is call.request.user
-            return check_rights(Attributes(user, **fields_of_check), inside=inside)
+            is_component = call.request.is_component(user)
+            return check_rights(Attributes(user, **fields_of_check), is_component=is_component)
 
         return call_authorizer
 
