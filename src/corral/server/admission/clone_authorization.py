@@ -51,11 +51,11 @@ class CloneAuthorization:
     def guards(self) -> dict[str, Guard]:
         """Return the guards, by the resource name of the stored kind."""
         return {
-            storage(CLAIM): _claim,
-            storage(DATA_VOLUME): self._volume,
-            storage(DATA_SOURCE): self._volume,
-            storage(VIRTUAL_MACHINE): self._vm,
-            storage(POOL): self._vm,
+            storage(CLAIM): _check_claim,
+            storage(DATA_VOLUME): self._check_data_volume,
+            storage(DATA_SOURCE): self._check_data_volume,
+            storage(VIRTUAL_MACHINE): self._check_vm,
+            storage(POOL): self._check_vm,
         }
 
     def preparers(self) -> dict[str, Prepare]:
@@ -72,7 +72,7 @@ class CloneAuthorization:
         That includes unchanged templates, which another user may have written, and DataVolumes that
         others have created.  Raises Invalid.
         """
-        if _inferred(call.kind, document):
+        if _inference_volumes(call.kind, document):
             sources = (
                 *self._template_sources(call, document, unchanged=()),
                 *self._stored_volume_sources(call, document),
@@ -89,12 +89,12 @@ class CloneAuthorization:
         """
         by_controller = _is_controller(call)
         before = permitted_clones.record_of(document if by_controller else old)
-        unchanged = [_source_fields(each) for each in _volumes(call.kind, old)]
+        unchanged = [_source_fields(each) for each in _data_volumes(call.kind, old)]
         users = [] if by_controller else [call.user]
         if by_controller or call.kind is not DATA_VOLUME:
             users.append(_account(call))
         record = dict(before) if by_controller else {}
-        for volume in _volumes(call.kind, document):
+        for volume in _data_volumes(call.kind, document):
             name = str(_reference(call.namespace, volume) or "")
             if _source_fields(volume) in unchanged:
                 record |= {name: before[name]} if name in before else {}
@@ -111,26 +111,26 @@ class CloneAuthorization:
         VirtualMachines may clone as well.
         """
         every = Key(claim.namespace, "")
-        if any(self._may(call, user, every) for user in users):
+        if any(self._is_allowed(call, user, every) for user in users):
             return Key(claim.namespace, permitted_clones.ANY)
-        return claim if any(self._may(call, user, claim) for user in users) else None
+        return claim if any(self._is_allowed(call, user, claim) for user in users) else None
 
-    def _volume(self, call: Call, document: Document, old: Document | None) -> None:
+    def _check_data_volume(self, call: Call, document: Document, old: Document | None) -> None:
         """Check the writer of a DataVolume or DataSource.  Raises Invalid."""
         if old is not None and _source_fields(document) == _source_fields(old):
             return
         for source in self._sources_of(call.kind, call.namespace, document):
-            if not self._may(call, call.user, source.key):
+            if not self._is_allowed(call, call.user, source.key):
                 cause = Cause(source.field, _refusal(call.user.name, source.key))
                 message = f'admission webhook "{_WEBHOOK}" denied the request: {cause.message}'
                 raise Invalid(message, details=Details(causes=(cause,)))
 
-    def _vm(self, call: Call, document: Document, old: Document | None) -> None:
+    def _check_vm(self, call: Call, document: Document, old: Document | None) -> None:
         """Check the writer of a VirtualMachine or pool.  Raises Invalid."""
-        unchanged = [_source_fields(template) for template in _volumes(call.kind, old)]
+        unchanged = [_source_fields(template) for template in _data_volumes(call.kind, old)]
         sources = list(self._template_sources(call, document, unchanged))
         path = _VM_SPEC_PATHS[call.kind.plural]
-        if _inferred(call.kind, document) and at(document, *path) != at(old, *path):
+        if _inference_volumes(call.kind, document) and at(document, *path) != at(old, *path):
             # A pool's VirtualMachines are created by a controller, which may infer from any volume.
             sources += self._stored_volume_sources(call, document)
         self._require_rights(call, document, old, sources)
@@ -143,8 +143,8 @@ class CloneAuthorization:
         causes = [
             Cause(source.field, f"Authorization failed, message is: {why}")
             for source in sources
-            if not self._may(call, call.user, source.key)
-            and not self._may(call, account, source.key)
+            if not self._is_allowed(call, call.user, source.key)
+            and not self._is_allowed(call, account, source.key)
             and (why := _refusal(call.user.name, source.key))
         ]
         if causes:
@@ -156,7 +156,7 @@ class CloneAuthorization:
     ) -> Iterator[_Source]:
         """Yield the sources of templates, except unchanged ones."""
         field = ".".join((*_VM_SPEC_PATHS[call.kind.plural], _TEMPLATES))
-        for index, template in enumerate(_volumes(call.kind, document)):
+        for index, template in enumerate(_data_volumes(call.kind, document)):
             if _source_fields(template) in unchanged:
                 continue
             for source in self._sources_of(DATA_VOLUME, call.namespace, template):
@@ -168,8 +168,8 @@ class CloneAuthorization:
         The rights of their author were checked, but not those of the VirtualMachine's.
         """
         path = _VM_SPEC_PATHS[call.kind.plural]
-        inferred = _inferred(call.kind, document)
-        templates = {at(each, "metadata", "name") for each in _volumes(call.kind, document)}
+        inferred = _inference_volumes(call.kind, document)
+        templates = {at(each, "metadata", "name") for each in _data_volumes(call.kind, document)}
         volumes = at(document, *path, "template", "spec", "volumes") or ()
         for index, volume in enumerate(volumes):
             name = at(volume, "dataVolume", "name")
@@ -222,7 +222,8 @@ class CloneAuthorization:
         record = self._store.latest(storage(DATA_SOURCE), key)
         return at(record.document(), "spec", "source") if record is not None else None
 
-    def _may(self, call: Call, user: User, source: Key) -> bool:
+    def _is_allowed(self, call: Call, user: User, source: Key) -> bool:
+        """Return whether a user may clone a PVC, or all of a namespace for a key without a name."""
         is_component = call.request.is_component(user)
         return any(
             self._authorizer.allows(
@@ -238,14 +239,14 @@ class CloneAuthorization:
         )
 
 
-def _volumes(kind: Kind, document: Document | None) -> Sequence[Document]:
+def _data_volumes(kind: Kind, document: Document | None) -> Sequence[Document]:
     """Return a DataVolume, or the DataVolume templates of an object of another kind."""
     if kind is DATA_VOLUME:
         return [document] if document is not None else []
     return at(document, *_VM_SPEC_PATHS[kind.plural], _TEMPLATES) or ()
 
 
-def _inferred(kind: Kind, document: Document) -> frozenset[str]:
+def _inference_volumes(kind: Kind, document: Document) -> frozenset[str]:
     """Return the volumes from which an instance type or preference is inferred."""
     path = _VM_SPEC_PATHS[kind.plural]
     names = (at(document, *path, matcher.field, "inferFromVolume") for matcher in MATCHERS)
@@ -288,7 +289,7 @@ def _source_fields(document: Document) -> Document:
     }
 
 
-def _claim(call: Call, document: Document, old: Document | None) -> None:
+def _check_claim(call: Call, document: Document, old: Document | None) -> None:
     """Reject changes of the populate annotation by others than controllers.  Raises Invalid."""
     annotation = _populate_annotation(document)
     if annotation is None or annotation == _populate_annotation(old or {}) or _is_controller(call):
