@@ -227,7 +227,7 @@ class ApiServer:
         self.authorizer.admit(request, user, call.verb, parsed_route)
         if exchange.read_body is None:
             return await self._execute(exchange, call)
-        with self.fairness.body(request, MAX_BODY_BYTES):
+        with self.fairness.reserve_body(request, MAX_BODY_BYTES):
             request.body = await exchange.read_body()
             return await self._execute(exchange, call)
 

@@ -93,7 +93,7 @@ class _SeatReservation:
         """Release the seats while a webhook is awaited.  Raises TooManyRequests."""
         flow = self._flow
         if flow.without_seats >= MAX_WITHOUT_SEATS:
-            raise self._fairness.rejection(flow)
+            raise self._fairness.count_rejection(flow)
         flow.without_seats += 1
         self.release_now()
         try:
@@ -136,7 +136,7 @@ class Fairness:
         """Count of occupied seats."""
         return SEATS - self._free
 
-    def body(self, request: Request, largest: int) -> AbstractContextManager[None]:
+    def reserve_body(self, request: Request, largest: int) -> AbstractContextManager[None]:
         """Return the context in which a body is read and executed.  Raises TooManyRequests."""
         size = size_of_body(request, largest)
         if size > SMALL_BYTES:
@@ -182,7 +182,7 @@ class Fairness:
 
     async def _wait(self, flow: Flow, width: int, *, bounded: bool, in_front: bool = False) -> None:
         if bounded and len(flow.waiting) >= MAX_QUEUED_PER_FLOW:
-            raise self.rejection(flow)
+            raise self.count_rejection(flow)
         waiter = _Waiter(width, asyncio.get_running_loop().create_future())
         if not flow.waiting:
             self._queue.append(flow)
@@ -197,7 +197,7 @@ class Fairness:
         except BaseException as error:
             self._abandon(flow, waiter)
             if isinstance(error, TimeoutError):
-                raise self.rejection(flow) from None
+                raise self.count_rejection(flow) from None
             raise
 
     def _abandon(self, flow: Flow, waiter: _Waiter) -> None:
@@ -210,7 +210,7 @@ class Fairness:
                 self._queue.remove(flow)
             self.drop_if_idle(flow)
 
-    def rejection(self, flow: Flow) -> TooManyRequests:
+    def count_rejection(self, flow: Flow) -> TooManyRequests:
         """Count a rejected request; return its error."""
         self.rejected += 1
         self.drop_if_idle(flow)

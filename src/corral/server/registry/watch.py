@@ -18,7 +18,14 @@ from corral.server.registry import lists
 from corral.server.registry.lists import Selector
 from corral.server.registry.rest import Rest, wait_for_revision
 from corral.server.registry.watch_backlog import Backlog
-from corral.server.registry.watch_frames import CHUNK_BYTES, CHUNK_FRAMES, Chunk, FrameCache, Frames
+from corral.server.registry.watch_frames import (
+    CHUNK_BYTES,
+    CHUNK_FRAMES,
+    Chunk,
+    FrameCache,
+    Frames,
+    encoded,
+)
 from corral.server.request import accept, query
 from corral.server.request.call import Call, storage
 from corral.store import Record, RecordRange, Store, Watch
@@ -163,7 +170,7 @@ class Watches:
         end = asyncio.get_running_loop().time() + options.seconds
         initial_events: Iterator[Chunk] = iter(())
         if since is None:
-            initial_events, since = self._present(call, frames), store.revision
+            initial_events, since = self._current_objects(call, frames), store.revision
         watch = store.watch(storage(call.kind), since, call.namespace, frames.selector.name or "")
         try:
             async for chunk in self._initial(call, initial_events):
@@ -175,7 +182,7 @@ class Watches:
         finally:
             watch.close()
 
-    def _present(self, call: Call, frames: Frames) -> Iterator[Chunk]:
+    def _current_objects(self, call: Call, frames: Frames) -> Iterator[Chunk]:
         """Return the chunks of the current objects; later ones are looked up when they are sent.
 
         So a slow watcher holds no old objects in memory; Gone is raised once they are compacted.
@@ -200,7 +207,7 @@ class Watches:
 
         while (chunk := await self._fairness.serve(call, next_chunk)) is not None:
             if chunk:
-                yield chunk if isinstance(chunk, bytes) else await chunk()
+                yield await encoded(chunk)
             await asyncio.sleep(0)  # a long list must not starve others
 
 
@@ -218,7 +225,7 @@ async def _changes(
         # referenced while their chunks are sent, so that the window can free them.
         seconds = max(MIN_WAIT_SECONDS, min(end, next_bookmark) - now)
         for chunk in [each for each in frames.changes(await watch.next_events(seconds)) if each]:
-            yield chunk if isinstance(chunk, bytes) else await chunk()
+            yield await encoded(chunk)
     if options.bookmarks and options.bookmark_interval == math.inf and watch.lost_after is None:
         yield frames.bookmark(_bookmark_revision(store, watch, options))
     if watch.lost_after is not None:

@@ -30,10 +30,19 @@ _MAX_CACHED: Final = 512
 _MAX_CACHED_BYTES: Final = 8 << 20
 
 Chunk = bytes | Callable[[], Awaitable[bytes]]
-"""Encoded frames; or a function that encodes one in a thread, if that would block the loop."""
+"""Encoded frames; or a coroutine function that encodes a single large one in a thread.
+
+A function, and no awaitable, as chunks are listed before they are sent: one that is never sent is
+then never encoded, and no coroutine is left that nothing awaits.
+"""
 FrameKey = tuple[int, str, str, bool, Form, str, int]
 """All that a frame depends on: revision, event type, API version, whether it is protobuf, form,
 table rows' includeObject, time of ages."""
+
+
+async def encoded(chunk: Chunk) -> bytes:
+    """Return the bytes of a chunk."""
+    return chunk if isinstance(chunk, bytes) else await chunk()
 
 
 class FrameCache:
