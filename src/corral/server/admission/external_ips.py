@@ -40,9 +40,9 @@ class ServiceExposure:
 
     def guards(self) -> dict[str, Guard]:
         """Return the guards, by the resource name of the stored kind."""
-        return {storage(SERVICE): self._service}
+        return {storage(SERVICE): self._check_service}
 
-    def _service(self, call: Call, document: Document, old: Document | None) -> None:
+    def _check_service(self, call: Call, document: Document, old: Document | None) -> None:
         """Check a Service.  Raises Invalid and Forbidden."""
         spec, before = document["spec"], old["spec"] if old else {}
         previous = before.get("externalIPs") or ()

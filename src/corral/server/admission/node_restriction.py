@@ -42,15 +42,15 @@ class NodeRestriction:
     def guards(self) -> dict[str, Guard]:
         """Return the guards, by the resource name of the stored kind."""
         return {
-            storage(NODE): self._node,
-            storage(POD): self._pod,
-            storage(LEASE): self._lease,
-            storage(VIRTUAL_MACHINE_INSTANCE): self._vmi,
-            storage(PERSISTENT_VOLUME): self._volume,
-            storage(CLAIM): self._claim,
+            storage(NODE): self._check_node,
+            storage(POD): self._check_pod,
+            storage(LEASE): self._check_lease,
+            storage(VIRTUAL_MACHINE_INSTANCE): self._check_vmi,
+            storage(PERSISTENT_VOLUME): self._check_volume,
+            storage(CLAIM): self._check_claim,
         }
 
-    def _node(self, call: Call, document: Document, old: Document | None) -> None:
+    def _check_node(self, call: Call, document: Document, old: Document | None) -> None:
         node = node_of(call.user)
         if not node or call.is_by_component:
             return
@@ -115,7 +115,7 @@ class NodeRestriction:
                 return f"node {record.key.name}"
         return ""
 
-    def _pod(self, call: Call, document: Document, old: Document | None) -> None:
+    def _check_pod(self, call: Call, document: Document, old: Document | None) -> None:
         """Reject labels, which say what a pod is, and the addresses of other nodes' pods."""
         node = node_of(call.user)
         if not node or old is None or call.is_by_component:
@@ -149,7 +149,7 @@ class NodeRestriction:
             if at(other, "metadata", "labels", CREATED_BY) == vmi
         )
 
-    def _lease(self, call: Call, document: Document, _old: Document | None) -> None:
+    def _check_lease(self, call: Call, document: Document, _old: Document | None) -> None:
         node = node_of(call.user)
         metadata = document["metadata"]
         if not node or call.is_by_component:
@@ -157,14 +157,14 @@ class NodeRestriction:
         if metadata.get("namespace") != node_lease.NAMESPACE or metadata["name"] != node:
             raise _denied(call, document, f'node "{node}" is only allowed to write its own lease')
 
-    def _vmi(self, call: Call, document: Document, old: Document | None) -> None:
+    def _check_vmi(self, call: Call, document: Document, old: Document | None) -> None:
         node = node_of(call.user)
         if not node or old is None or call.is_by_component:
             return
         for why in _vmi_changes(document, old, node):
             raise _denied(call, document, f'node "{node}" is not allowed to {why}')
 
-    def _volume(self, call: Call, document: Document, old: Document | None) -> None:
+    def _check_volume(self, call: Call, document: Document, old: Document | None) -> None:
         node = node_of(call.user)
         if not node or call.is_by_component:
             return
@@ -187,7 +187,7 @@ class NodeRestriction:
             return False
         return bool(at(claim.document(), "metadata", "annotations", SELECTED_NODE) == node)
 
-    def _claim(self, call: Call, document: Document, old: Document | None) -> None:
+    def _check_claim(self, call: Call, document: Document, old: Document | None) -> None:
         """Reject changes beyond status and progress; a node may unselect itself (reschedule)."""
         node = node_of(call.user)
         if not node or old is None or call.is_by_component:

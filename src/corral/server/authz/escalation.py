@@ -51,18 +51,18 @@ class Escalation:
     def guards(self) -> dict[str, Guard]:
         """Return the guards, by the resource name of the stored kind."""
         return {
-            storage(ROLE): self._role,
-            storage(CLUSTER_ROLE): self._role,
-            storage(ROLE_BINDING): self._binding,
-            storage(CLUSTER_ROLE_BINDING): self._binding,
+            storage(ROLE): self._check_role,
+            storage(CLUSTER_ROLE): self._check_role,
+            storage(ROLE_BINDING): self._check_binding,
+            storage(CLUSTER_ROLE_BINDING): self._check_binding,
         }
 
-    def _role(self, call: Call, document: Document, old: Document | None) -> None:
+    def _check_role(self, call: Call, document: Document, old: Document | None) -> None:
         """Check the writer of a role.  Raises Forbidden."""
         escalate = Attributes(
             call.user, "escalate", GROUP, call.kind.plural, "", call.namespace, call.name
         )
-        if _is_about_deletion_only(document, old) or self._may(call, escalate):
+        if _is_about_deletion_only(document, old) or self._is_allowed(call, escalate):
             return
         self._check_granted(call, document, document.get("rules") or ())
         aggregates = document.get("aggregationRule") or (old or {}).get("aggregationRule")
@@ -70,21 +70,21 @@ class Escalation:
             why = "must have cluster-admin privileges to use an aggregationRule"
             raise _rejected(call, document, why)
 
-    def _binding(self, call: Call, document: Document, old: Document | None) -> None:
+    def _check_binding(self, call: Call, document: Document, old: Document | None) -> None:
         """Check the writer of a binding.  Raises Forbidden, and NotFound for a missing role."""
         reference = document["roleRef"]
         kind, name = reference["kind"], reference["name"]
         plural = ROLE.plural if kind == ROLE.name else CLUSTER_ROLE.plural
         group = reference.get("apiGroup") or ""
         bind = Attributes(call.user, "bind", group, plural, "", call.namespace, name)
-        if _is_about_deletion_only(document, old) or self._may(call, bind):
+        if _is_about_deletion_only(document, old) or self._is_allowed(call, bind):
             return
         rules = self._authorizer.roles.of(kind, Key(call.namespace, name))
         if rules is None:
             raise NotFound(f'{kind.lower()}.{GROUP} "{name}" not found')
         self._check_granted(call, document, [rule.document for rule in rules])
 
-    def _may(self, call: Call, attributes: Attributes) -> bool:
+    def _is_allowed(self, call: Call, attributes: Attributes) -> bool:
         return self._authorizer.allows(attributes, is_component=call.is_by_component)
 
     def _granted(self, call: Call) -> Rules:
