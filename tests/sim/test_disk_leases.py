@@ -163,7 +163,7 @@ class Site:
         """End machines; where the directory hangs, their leases stay until it answers."""
         for uid in uids:
             host.qemus.discard(uid)
-            host.leases.give(DISK, uid)
+            host.leases.release_blocking(DISK, uid)
 
     def start(self, host):
         mine = [uid for uid, name in self.pods.items() if name == host.name]
@@ -172,7 +172,7 @@ class Site:
         uid = self.chance.choice(mine)
         before = LeaseFiles(self.directory).holders(DISK)
         try:
-            host.leases.take(DISK, uid, alone=True)
+            host.leases.acquire_blocking(DISK, uid, alone=True)
         except InUse:
             return
         self.passed += any(each.host != host.name for each in before)

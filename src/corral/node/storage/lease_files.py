@@ -1,22 +1,22 @@
-"""Leases of the disks of a shared directory: files that say which machine may have a disk open.
+"""Leases of the disks of a shared directory: a machine opens a disk only with its lease.
 
 Locks of a file system do not hold on every mount of it (NFS without its lock manager, ``nolock``,
 ``local_lock``), and a lock ends with the connection of its host while its machine may run on.  So
-a disk has a lease of its own, which ends only by a decision.  It is the one entry of a directory
-that is no share:
+a disk has a lease of its own, which ends only by a decision.  The lease is a directory; its state
+is the name of the one file there that is no share:
 
-    leases/HANDLE/GENERATION.free             nobody has the disk
-    leases/HANDLE/GENERATION.held.HOST.NAME   one holder has it alone
-    leases/HANDLE/GENERATION.shared           holders share it, each with an entry of its own:
+    leases/HANDLE/GENERATION.free             no holder has acquired it
+    leases/HANDLE/GENERATION.held.HOST.NAME   one holder has acquired it alone
+    leases/HANDLE/GENERATION.shared           holders share it, each with a file of its own:
     leases/HANDLE/share.HOST.NAME
 
-Each change renames that entry to one of the next generation, which succeeds for one caller alone:
-the name that is renamed says what the caller has seen, and no name ever comes back.  Renames within
-a directory are atomic on POSIX file systems, NFS and CephFS.  An entry's content is empty, so a
-change needs no space, and no file is ever half written.
+Each change renames that file to the next generation, which succeeds for one caller alone: the old
+name is the state that the caller has read, and no name ever comes back.  Renames within a directory
+are atomic on POSIX file systems, NFS and CephFS.  The files are empty, so a change needs no space,
+and no file is ever half written.
 
-To share a disk, a holder writes its share first and then reads the lease; to have it alone, a
-holder renames the lease first and then reads the shares.  Whoever comes second sees the other.
+To share a disk, a holder writes its share first and then reads the lease; to acquire it alone, a
+holder renames the lease first and then reads the shares.  The second of two sees the first.
 
 The methods block.
 """
@@ -32,7 +32,7 @@ from corral import files
 from corral.node.storage.error import InUse, StorageError
 
 ATTEMPTS: Final = 8
-"""How often a change is tried that others have forestalled, before the disk counts as in use."""
+"""Attempts of a change while others change the lease, before the disk counts as in use."""
 _FREE: Final = "free"
 _HELD: Final = "held"
 _SHARED: Final = "shared"
@@ -58,18 +58,18 @@ class Leased(InUse):
         self.holders = holders
 
 
-IsOver = Callable[[Holder], bool]
-"""Reports whether nothing of a holder runs any more, nor will: its lease may pass to others."""
+HasEnded = Callable[[Holder], bool]
+"""Reports whether a holder has ended, or left its disk to the caller: its lease may pass on."""
 
 
-def never(_holder: Holder) -> bool:
+def no_holder_has_ended(_holder: Holder) -> bool:
     """Let every holder keep its lease."""
     return False
 
 
 @dataclass(frozen=True, slots=True)
 class _Lease:
-    """What a directory of a lease says: the entry, and the holders that share the disk."""
+    """The state of a lease as its directory has it, and the holders that share the disk."""
 
     generation: int
     owner: str
@@ -81,7 +81,7 @@ class _Lease:
 
     @property
     def holder(self) -> Holder | None:
-        """The holder that has the disk alone, if any."""
+        """The holder that has acquired the lease alone, if any."""
         word, _, rest = self.owner.partition(".")
         return _holder(rest) if word == _HELD else None
 
@@ -118,55 +118,67 @@ class LeaseFiles:
 
     # --------------------------------------------------------------- acquiring
 
-    def acquire(self, handle: str, holder: Holder, *, alone: bool, is_over: IsOver = never) -> None:
-        """Acquire the lease of a disk, alone or with others; again for one that has it.
+    def acquire(
+        self,
+        handle: str,
+        holder: Holder,
+        *,
+        alone: bool,
+        has_ended: HasEnded = no_holder_has_ended,
+    ) -> None:
+        """Acquire the lease of a disk, alone or with others; again for a holder that has it.
 
-        Raises Leased while a holder that is not over has it, and StorageError without a lease.
+        Raises Leased while another holder has it that has not ended; StorageError without a lease.
         """
-        step = self._hold if alone else self._share
+        step = self._acquire_alone if alone else self._acquire_share
         for _ in range(ATTEMPTS):
             lease = self._read(handle)
-            in_the_way = _others(lease, holder, alone=alone)
-            if alive := frozenset(each for each in in_the_way if not is_over(each)):
+            others = _others(lease, holder, alone=alone)
+            if alive := frozenset(each for each in others if not has_ended(each)):
                 raise Leased(handle, alive)
             if step(handle, lease, holder):
                 return
         raise Leased(handle, self.holders(handle) - {holder})
 
-    def _hold(self, handle: str, lease: _Lease, holder: Holder) -> bool:
-        """Have a disk alone; return whether that succeeded.  All other holders are over."""
+    def _acquire_alone(self, handle: str, lease: _Lease, holder: Holder) -> bool:
+        """Acquire a lease alone; return whether that succeeded.  All other holders have ended."""
         for each in lease.shares:
-            self._unshare(handle, each)
+            self._remove_share(handle, each)
         if lease.holder != holder:
-            taken = self._next(handle, lease, f"{_HELD}.{holder.host}.{holder.name}")
-            if taken is None:
+            owner = f"{_HELD}.{holder.host}.{holder.name}"
+            renamed = self._rename_to_next_generation(handle, lease, owner)
+            if renamed is None:
                 return False
-            lease = taken
+            lease = renamed
         if not self._read(handle).shares:
             return True
-        self._next(handle, lease, _SHARED)  # somebody shared it between the two reads
+        # Another holder has written its share between the two reads.
+        self._rename_to_next_generation(handle, lease, _SHARED)
         return False
 
-    def _share(self, handle: str, lease: _Lease, holder: Holder) -> bool:
-        """Share a disk; return whether that succeeded.  A holder that has it alone is over."""
-        if lease.owner != _SHARED and self._next(handle, lease, _SHARED) is None:
+    def _acquire_share(self, handle: str, lease: _Lease, holder: Holder) -> bool:
+        """Share a lease; return whether that succeeded.  A holder that has it alone has ended."""
+        if lease.owner != _SHARED and (
+            self._rename_to_next_generation(handle, lease, _SHARED) is None
+        ):
             return False
         (self._leases / handle / _share_of(holder)).touch(mode=0o600)
         files.sync_directory(self._leases / handle)
         if self._read(handle).owner == _SHARED:
             return True
-        self._unshare(handle, holder)
+        self._remove_share(handle, holder)
         return False
 
     # ---------------------------------------------------------------- checking
 
     def has(self, handle: str, holder: Holder, *, alone: bool) -> bool:
-        """Report whether a holder still has a lease: others may have found it to be over."""
+        """Report whether a holder still has a lease, which may have passed to another."""
         try:
             lease = self._read(handle)
         except StorageError:
             return False
-        # A share counts, whatever the entry: for a moment it may be that of one who will see it.
+        # A share counts, also while another has the lease alone: that one reads the shares next,
+        # and then gives way.
         return lease.holder == holder if alone else holder in lease.shares
 
     def holders(self, handle: str) -> frozenset[Holder]:
@@ -183,25 +195,25 @@ class LeaseFiles:
         except StorageError:
             return  # removed with its volume
         if holder in lease.shares:
-            self._unshare(handle, holder)
+            self._remove_share(handle, holder)
         if lease.holder == holder:
-            self._next(handle, lease, _FREE)
+            self._rename_to_next_generation(handle, lease, _FREE)
 
-    def held_by(self, host: str) -> Iterator[tuple[str, Holder]]:
+    def leases_of(self, host: str) -> Iterator[tuple[str, Holder]]:
         """Yield the leases of a host's holders."""
         for handle in self.handles():
             try:
-                found = self.holders(handle)
+                holders = self.holders(handle)
             except StorageError:
                 continue
-            for holder in found:
+            for holder in holders:
                 if holder.host == host:
                     yield handle, holder
 
     # ------------------------------------------------------------------- parts
 
     def _read(self, handle: str) -> _Lease:
-        """Raises StorageError if there is no lease."""
+        """Return the present state of a lease.  Raises StorageError without one."""
         directory = self._leases / handle
         for _ in range(ATTEMPTS):
             try:
@@ -218,30 +230,30 @@ class LeaseFiles:
             f"is {self._leases.parent} mounted, and unchanged by others?",
         )
 
-    def _next(self, handle: str, lease: _Lease, owner: str) -> _Lease | None:
-        """Rename a lease to the next generation; None if somebody else has changed it before."""
+    def _rename_to_next_generation(self, handle: str, lease: _Lease, owner: str) -> _Lease | None:
+        """Give a lease another owner and return it; None if it has changed since it was read."""
         directory = self._leases / handle
-        made = _Lease(lease.generation + 1, owner, lease.shares)
+        renamed = _Lease(lease.generation + 1, owner, lease.shares)
         try:
-            (directory / lease.entry).rename(directory / made.entry)
+            (directory / lease.entry).rename(directory / renamed.entry)
         except FileNotFoundError:
             # A repeated request of an NFS client fails so, too, though the first one succeeded.
-            if owner in (_FREE, _SHARED) or self._read(handle).entry != made.entry:
+            if owner in (_FREE, _SHARED) or self._read(handle).entry != renamed.entry:
                 return None
         files.sync_directory(directory)
-        return made
+        return renamed
 
-    def _unshare(self, handle: str, holder: Holder) -> None:
+    def _remove_share(self, handle: str, holder: Holder) -> None:
         (self._leases / handle / _share_of(holder)).unlink(missing_ok=True)
         files.sync_directory(self._leases / handle)
 
 
 def _others(lease: _Lease, holder: Holder, *, alone: bool) -> frozenset[Holder]:
-    """Return the holders that must be over before a holder may have the disk."""
-    found = lease.shares if alone else frozenset[Holder]()
+    """Return the holders that must have ended before a holder acquires a lease."""
+    others = lease.shares if alone else frozenset[Holder]()
     if lease.holder is not None:
-        found |= {lease.holder}
-    return found - {holder}
+        others |= {lease.holder}
+    return others - {holder}
 
 
 def _entry(name: str) -> tuple[int, str]:

@@ -60,7 +60,7 @@ class SharedLeases:
         moves: whether the machine comes from another host, which has handed it over.
         Raises InUse with a message that names the holders, StorageError and OSError.
         """
-        await own_thread(lambda: self.take(handle, uid, alone=alone, moves=moves))
+        await own_thread(lambda: self.acquire_blocking(handle, uid, alone=alone, moves=moves))
 
     async def has(self, handle: str, uid: str, *, alone: bool) -> bool:
         """Report whether a machine still has a lease.  Raises OSError."""
@@ -69,7 +69,7 @@ class SharedLeases:
 
     async def release(self, handle: str, uid: str) -> None:
         """Release a lease of a machine that has ended; later, if that fails now."""
-        await own_thread(self.give, handle, uid)
+        await own_thread(self.release_blocking, handle, uid)
 
     def recover(self, machines: Container[str]) -> dict[str, set[str]]:
         """Release the leases of holders that ended with an earlier process.
@@ -78,17 +78,17 @@ class SharedLeases:
         Raises OSError.
         """
         kept: dict[str, set[str]] = {}
-        for handle, holder in self._leases.held_by(self._host):
+        for handle, holder in self._leases.leases_of(self._host):
             if holder.name in machines:
                 kept.setdefault(holder.name, set()).add(handle)
             else:
-                self.give(handle, holder.name)
+                self.release_blocking(handle, holder.name)
         return kept
 
     def retry(self) -> None:
         """Release what could not be released before."""
         for handle, name in list(self._unreleased):
-            self.give(handle, name)
+            self.release_blocking(handle, name)
 
     def call_soon(self, function: Callable[[], None]) -> None:
         """Call a function in the event loop."""
@@ -106,17 +106,17 @@ class SharedLeases:
 
     @contextmanager
     def exclusive(self, volume: StoredVolume) -> Iterator[None]:
-        """Hold the lease of a volume, so that no machine has its disk.  Raises InUse."""
+        """Acquire the lease of a volume for the block: no machine has its disk.  Raises InUse."""
         name = f"{_OPERATION}{secrets.token_hex(8)}"
-        self.take(volume.handle, name, alone=True)
+        self.acquire_blocking(volume.handle, name, alone=True)
         try:
             yield
         finally:
-            self.give(volume.handle, name)
+            self.release_blocking(volume.handle, name)
 
     # -- of both, blocking
 
-    def take(self, handle: str, name: str, *, alone: bool, moves: bool = False) -> None:
+    def acquire_blocking(self, handle: str, name: str, *, alone: bool, moves: bool = False) -> None:
         """Acquire a lease for a holder of this host.  Raises as ``acquire``."""
         self._unreleased.discard((handle, name))
         holder = Holder(self._host, name)
@@ -125,12 +125,12 @@ class SharedLeases:
                 handle,
                 holder,
                 alone=alone,
-                is_over=lambda other: (moves and other.name == name) or self._is_over(other),
+                has_ended=lambda other: (moves and other.name == name) or self._has_ended(other),
             )
         except Leased as error:
             raise InUse(self._explain(error)) from error
 
-    def give(self, handle: str, name: str) -> None:
+    def release_blocking(self, handle: str, name: str) -> None:
         """Release a lease of a holder of this host; later, if that fails now."""
         try:
             self._leases.release(handle, Holder(self._host, name))
@@ -140,7 +140,7 @@ class SharedLeases:
         else:
             self._unreleased.discard((handle, name))
 
-    def _is_over(self, holder: Holder) -> bool:
+    def _has_ended(self, holder: Holder) -> bool:
         if holder.host == self._host:
             return False  # it releases its lease itself, by ``recover`` at the latest
         if not self._heartbeats.is_silent(holder.host):
@@ -150,7 +150,7 @@ class SharedLeases:
         return self.has_ended(holder.name)
 
     def has_ended(self, uid: str) -> bool:
-        """Report whether the API says that the machine of a VMI is over."""
+        """Report whether no pod of a VMI is left in the API that has not ended."""
         return asyncio.run_coroutine_threadsafe(self._has_no_pod(uid), self._loop).result()
 
     async def _has_no_pod(self, uid: str) -> bool:
@@ -164,7 +164,7 @@ class SharedLeases:
         return all(map(is_finished, pods.items))
 
     def _explain(self, error: Leased) -> str:
-        """Return who has a disk, in words."""
+        """Return the message of an acquisition that failed: it names the holders."""
         others = sorted(
             f"{'an operation' if each.name.startswith(_OPERATION) else f'VMI {each.name}'} on "
             f"node {self._heartbeats.node_of(each.host)}"

@@ -45,9 +45,9 @@ def test_a_released_disk_is_free(leases):
     assert leases.holders(DISK) == {B}
 
 
-def test_the_lease_of_a_holder_that_is_over_passes_to_another(leases):
+def test_the_lease_of_a_holder_that_has_ended_passes_to_another(leases):
     leases.acquire(DISK, A, alone=True)
-    leases.acquire(DISK, B, alone=True, is_over=lambda holder: holder == A)
+    leases.acquire(DISK, B, alone=True, has_ended=lambda holder: holder == A)
     assert leases.has(DISK, B, alone=True)
     assert not leases.has(DISK, A, alone=True)
     leases.release(DISK, A)
@@ -61,7 +61,7 @@ def test_holders_share_a_disk_against_one_that_wants_it_alone(leases):
         leases.acquire(DISK, C, alone=True)
     assert caught.value.holders == {A, B}
     leases.release(DISK, A)
-    leases.acquire(DISK, C, alone=True, is_over=lambda holder: holder == B)
+    leases.acquire(DISK, C, alone=True, has_ended=lambda holder: holder == B)
     assert leases.holders(DISK) == {C}
     assert not leases.has(DISK, B, alone=False)
 
@@ -80,7 +80,7 @@ def test_the_leases_of_a_host_are_listed(leases):
     leases.acquire(DISK, A, alone=True)
     leases.acquire("pvc-2", A, alone=False)
     leases.acquire("pvc-2", B, alone=False)
-    assert list(leases.held_by("host-a")) == [(DISK, A), ("pvc-2", A)]
+    assert list(leases.leases_of("host-a")) == [(DISK, A), ("pvc-2", A)]
 
 
 def test_a_missing_lease_is_an_error_and_never_a_free_disk(leases):
@@ -153,15 +153,15 @@ class Interleaved(LeaseFiles):
         self._pause()
         return found
 
-    def _next(self, handle, lease, owner):
+    def _rename_to_next_generation(self, handle, lease, owner):
         self._pause()
-        made = super()._next(handle, lease, owner)
+        made = super()._rename_to_next_generation(handle, lease, owner)
         self._pause()
         return made
 
-    def _unshare(self, handle, holder):
+    def _remove_share(self, handle, holder):
         self._pause()
-        super()._unshare(handle, holder)
+        super()._remove_share(handle, holder)
 
 
 @pytest.mark.parametrize("block", range(4))
@@ -183,7 +183,7 @@ def play(directory, chance):
         for _ in range(3):
             alone = chance.random() < 0.6
             try:
-                own.acquire(DISK, holder, alone=alone, is_over=over.__contains__)
+                own.acquire(DISK, holder, alone=alone, has_ended=over.__contains__)
             except Leased:
                 continue
             turns.pause()
