@@ -19,9 +19,9 @@ from corral.node.hypervisor import GuestError, NoMachineError
 from corral.node.storage import Storage
 from corral.node.storage.claim_placement import HostNodes
 from corral.node.storage.disk_space import Space
-from corral.node.storage.node_expansion import NodeExpansion
 from corral.node.storage.provision_plan import Backend
 from corral.node.storage.provisioner import controller
+from corral.node.storage.shared_volume_expansion import SharedVolumeExpansion
 
 pytestmark = pytest.mark.looptime
 
@@ -348,7 +348,7 @@ class ElsewhereUsed(Disks):
         def on_node(context):
             vmis = context.informers.of(VirtualMachineInstance)
             grow = self.there.grow
-            return NodeExpansion(context, vmis, self.storage.id, "two", grow).controller
+            return SharedVolumeExpansion(context, vmis, self.storage.id, "two", grow).controller
 
         return [provisioner_of(self), on_node]
 

@@ -53,12 +53,12 @@ from corral.node.storage import Storage, StorageError, shared_directory
 from corral.node.storage.capacity import FreeCapacity
 from corral.node.storage.claim_placement import HostNodes
 from corral.node.storage.disk_space import Space
-from corral.node.storage.node_expansion import NodeExpansion
 from corral.node.storage.population import Populator, Uploads
 from corral.node.storage.population.other_storages import OtherStorages
 from corral.node.storage.provision_plan import Backend
 from corral.node.storage.provisioner import controller as provisioner
 from corral.node.storage.shared_storage import SharedStorage
+from corral.node.storage.shared_volume_expansion import SharedVolumeExpansion
 from corral.node.storage.volume_serving import VolumeServer
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
@@ -204,7 +204,9 @@ class Host:
         if (shared := parts.shared) is not None:
             vmis = context.informers.of(VirtualMachineInstance)
             grow = partial(grow_claim, self.agents.values())
-            expansion = NodeExpansion(provisioner_context, vmis, shared.id, shared.node, grow)
+            expansion = SharedVolumeExpansion(
+                provisioner_context, vmis, shared.id, shared.node, grow
+            )
             controllers.append(expansion.controller)
         directory = self._settings.layout.nodes / name
         agent = self.agents[name] = self._agent(

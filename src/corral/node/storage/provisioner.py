@@ -296,7 +296,7 @@ class Provisioner:
         await self._client.patch(Volume, key_of(volume), {"spec": {"capacity": capacity}})
 
     async def _leave_to_node(self, claim: Claim, volume: Volume, size: int) -> None:
-        """Let the host of the machine that has the disk open grow it (``node_expansion``)."""
+        """Let the machine's host grow a disk that is open there (``shared_volume_expansion``)."""
         if provision_plan.is_pending_on_node(claim):
             if provision_plan.capacity_bytes(volume) < size:  # it has grown meanwhile
                 await self._set_capacity(claim, volume, size)

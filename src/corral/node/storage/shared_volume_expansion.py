@@ -26,7 +26,7 @@ RETRY_SECONDS: Final = 60.0
 _COMPONENT: Final = "kubelet"
 
 
-class NodeExpansion:
+class SharedVolumeExpansion:
     """The claims of a shared directory whose disks are to grow.
 
     vmis: those of this host; storage: the directory's id; grow: resizes a claim's disk in the
