@@ -1,4 +1,4 @@
-"""The clock of an API server, which its responses tell (the header Date).
+"""The clock of an API server, by the header Date of its responses.
 
 A host may be wrong about the time of day by minutes.  Whatever compares its own time with one that
 the API server wrote, such as a deletionTimestamp, goes by this clock instead.
@@ -11,13 +11,16 @@ from email.utils import parsedate_to_datetime
 from typing import Final
 
 FAR_SECONDS: Final = 300.0
-"""A difference at which certificates fail: they are valid from so long before they are issued."""
+"""A difference at which certificates fail: they are valid from so long before they are issued.
+
+That is ``pki.SKEW``, whose import would bring cryptography into every client.
+"""
 _UNITS: Final = ((2 * 86400.0, 86400.0, "days"), (7200.0, 3600.0, "hours"), (0.0, 60.0, "minutes"))
 """From how many seconds a difference is written in a unit, and the seconds of that."""
 
 
 class ServerClock:
-    """A server's time of day, as this host's clock and the last response tell it.
+    """A server's time of day, by this host's clock and the last response.
 
     local: this host's time of day, in seconds since 1970.
     """

@@ -5,7 +5,8 @@ from email.utils import formatdate
 
 import pytest
 
-from corral.client.server_clock import ServerClock
+from corral import pki
+from corral.client.server_clock import FAR_SECONDS, ServerClock
 
 NOW = 1_800_000_000.0
 
@@ -49,6 +50,10 @@ def test_the_time_of_day_is_that_of_the_server_to_a_second(ahead):
 )
 def test_a_difference_that_certificates_do_not_bear_is_named(ahead, difference):
     assert clock_of(ahead).difference == difference
+
+
+def test_a_difference_is_far_from_the_skew_that_certificates_bear():
+    assert pki.SKEW.total_seconds() == FAR_SECONDS
 
 
 @pytest.mark.parametrize("date", ["", "yesterday", "Fri, 99 Nov 2026 25:00:00 GMT"])
