@@ -59,7 +59,7 @@ class Request:
     A component needs no credentials.  No part of a request from outside sets this.
     """
     sender: str = ""
-    """Whose share of the server's resources the request counts for, once that is known."""
+    """The user for whose share of the server's resources it counts; "" before authentication."""
     certificate: Certificate | None = None
     """The client certificate of the connection, if any."""
     address: str = ""

@@ -53,7 +53,7 @@ class ServerClock:
 
     @property
     def difference(self) -> str:
-        """How this host's clock differs, as in ``10 minutes behind``; empty if not by far."""
+        """The difference of this host's clock, as in ``10 minutes behind``; empty if not far."""
         if abs(self.offset) <= FAR_SECONDS:
             return ""
         size, unit = next((size, unit) for least, size, unit in _UNITS if abs(self.offset) >= least)

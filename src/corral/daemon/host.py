@@ -78,7 +78,7 @@ class Host:
         self.uploads = Uploads()
         self.sampler = Sampler()
         self._served: dict[str, ASGIApp] = {}
-        """What this host serves to others, by path."""
+        """The applications that this host serves to others, by path."""
         self._shared_capacity: FreeCapacity | None = None
         self._settings = settings
         self._network = network

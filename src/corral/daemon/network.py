@@ -98,7 +98,7 @@ class Networking:
         self._settings = settings
         self._desired = desired
         self._unusable: NetworkError | None = None
-        """Why pods cannot be on the network of CNI."""
+        """The error because of which pods cannot be on the network of CNI, if there is one."""
         self._served: list[Dns | NetworkPolicyController | Proxy | Overlay] = []
 
     @classmethod
@@ -143,7 +143,7 @@ class Networking:
 
     @property
     def moves_addresses(self) -> bool:
-        """Whether machines may take their addresses along to other hosts, and from there."""
+        """True if machines may move to and from other hosts with their addresses."""
         follows = self._settings.network_backend in {VXLAN, HOST_GW} and os.geteuid() == 0
         return isinstance(self.pods, HollowNetworks) or (self.machines is not None and follows)
 

@@ -100,7 +100,7 @@ class Memory:
 
 
 class Launcher(NamedTuple):
-    """What a machine is started in.
+    """The environment in which a machine is started.
 
     version: of the hypervisor and of how it is started, as the VMI's status has it.
     machine_type: the type of the emulated machine, without alias, such as ``pc-q35-7.2``.
@@ -148,7 +148,7 @@ class MigrationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """Where a guest is sent to.
+    """The destination of a guest that migrates.
 
     memory: a stream to the other hypervisor.
     disks: volumes whose disks are copied.
@@ -395,7 +395,7 @@ class Guest(Protocol):
 
     @property
     def stopped_at(self) -> float:
-        """When it was stopped to be handed over, in seconds since 1970; 0 if it was not."""
+        """Time when it was stopped to be handed over, in seconds since 1970; 0 if it was not."""
 
     async def offer_disks(self, vmi: VirtualMachineInstance, disks: Sequence[str]) -> None:
         """Let disks of a machine that receives its guest be written by the other one."""

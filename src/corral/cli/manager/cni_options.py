@@ -1,4 +1,4 @@
-"""Where a host has its CNI plugins: options with the names of a kubelet's former ones."""
+"""The directories of a host's CNI plugins: options with the names of a kubelet's former ones."""
 
 from collections.abc import Callable
 from pathlib import Path

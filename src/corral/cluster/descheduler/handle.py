@@ -1,4 +1,4 @@
-"""What a plugin sees of the cluster: nodes, and pods that its profile allows to evict.  Pure."""
+"""The cluster as a plugin sees it: nodes, and pods that its profile allows to evict.  Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

@@ -26,7 +26,7 @@ _LEAST_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a ConfigMap asks for."""
+    """The settings in a ConfigMap."""
 
     policy: Policy
     interval_seconds: float

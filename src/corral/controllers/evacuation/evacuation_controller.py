@@ -148,7 +148,7 @@ def _taint(installation: KubeVirt | None) -> str:
 
 
 def _concerns(old: VMI, new: VMI) -> bool:
-    """Whether a change of a VMI may mean that it is to leave its node."""
+    """Report whether a change of a VMI may mean that it is to leave its node."""
     return (
         old.status.evacuation_node_name != new.status.evacuation_node_name
         or old.status.node_name != new.status.node_name

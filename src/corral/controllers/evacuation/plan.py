@@ -1,4 +1,4 @@
-"""Which VMIs are to leave their node by a migration (KubeVirt's evacuation.go).  Pure."""
+"""The VMIs that are to leave their node by a migration (KubeVirt's evacuation.go).  Pure."""
 
 from collections.abc import Iterable
 from typing import Final

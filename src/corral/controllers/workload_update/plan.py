@@ -1,4 +1,4 @@
-"""Which outdated VMIs are migrated and evicted now (KubeVirt's workload-updater.go).  Pure.
+"""The outdated VMIs to migrate and to evict now (KubeVirt's workload-updater.go).  Pure.
 
 Limits are KubeVirt's; the order is not: it chooses at random, here those whose update has failed
 come last, so that they hold up no other.
@@ -31,7 +31,7 @@ _LEAST_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What is planned from.
+    """The state from which the update is planned.
 
     outdated: VMIs that run, and are to be renewed.
     migrations: those of all VMIs.

@@ -237,7 +237,7 @@ class HollowGuest:
         self.stuck = False
         """True if it ignores being killed; set by tests."""
         self.stopped_at = 0.0
-        """When it was stopped to be handed over, in seconds since 1970; 0 if it was not."""
+        """Time when it was stopped to be handed over, in seconds since 1970; 0 if it was not."""
         self._sends = False
         self._cpu_nanos = 0
         self._counted_at = asyncio.get_running_loop().time()

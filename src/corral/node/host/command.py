@@ -13,7 +13,7 @@ from corral.node.host.process import END_SECONDS
 
 
 class Result(NamedTuple):
-    """What a program has left: its exit status (negative: the signal that ended it) and output."""
+    """The exit status of a program (negative: the signal that ended it) and its output."""
 
     status: int
     output: bytes

@@ -14,7 +14,7 @@ from corral.node.storage.shared_storage import SharedStorage
 LEASED: Final = "DiskLeased"
 """Reason of a start that waits for a lease."""
 _RELEASE_SECONDS: Final = 5.0
-"""How long an end waits for a directory that does not answer; the release goes on meanwhile."""
+"""Time that an end waits for a directory that does not answer; the release goes on meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)

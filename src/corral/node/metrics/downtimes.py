@@ -1,4 +1,4 @@
-"""How long guests stood still when they migrated away (KubeVirt's migrationstats_collector.go)."""
+"""Downtimes of guests that migrated away (KubeVirt's migrationstats_collector.go)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple

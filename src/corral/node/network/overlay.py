@@ -72,7 +72,7 @@ class Overlay:
         self._applied: dict[Address, Peer] = {}
         self._on_change = on_change
         self.has_peers = False
-        """Whether there are other hosts."""
+        """True if there are other hosts."""
         self._nodes.handle(self._node_changed)
         self._pods.handle(self._pod_changed)
         self.run = Controller(

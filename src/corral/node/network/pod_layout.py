@@ -100,7 +100,7 @@ class Nic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GuestLayout:
-    """What stands behind a pod's interface: the guest's network interface and its rules."""
+    """The guest's network interface behind a pod's interface, and its rules."""
 
     nic: Nic | None
     pod_sysctls: tuple[tuple[str, int], ...]

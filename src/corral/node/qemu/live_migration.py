@@ -64,7 +64,7 @@ class SourceMigration:
         self.is_active = False
         """True while STOP and RESUME are side effects of it."""
         self.stopped_at = 0.0
-        """When QEMU has stopped the guest for it, in seconds since 1970; 0 before."""
+        """Time when QEMU has stopped the guest for it, in seconds since 1970; 0 before."""
 
     def on_event(self, event: Event) -> None:
         """Take an event, if it is about the migration."""
@@ -285,7 +285,7 @@ class SourceMigration:
 
 
 class _Progress:
-    """How much of a guest is left to send; ``memory``: its bytes."""
+    """The bytes of a guest that are left to send; ``memory``: the size of its memory."""
 
     def __init__(self, memory: int) -> None:
         self._memory = memory

@@ -41,7 +41,7 @@ class Plugged:
 
 
 class Progress(Enum):
-    """How far a live migration is, as one of its sides observes it."""
+    """The progress of a live migration, as one of its sides observes it."""
 
     AWAITED = "awaited"  # the target cannot receive yet
     PREPARED = "prepared"  # the target can receive
@@ -153,7 +153,7 @@ FENCED = (
 )
 SAVED = "The VirtualMachineInstance was saved."
 INTERRUPTED = "the agent of the source node was restarted"
-"""Why a migration has failed whose source does not know any more."""
+"""Reason of a failed migration whose source has no record of the failure."""
 MIGRATED = "The VirtualMachineInstance was migrated to another node."
 LOST = (
     "The VirtualMachineInstance was handed over to another node, and ended there before that could"

@@ -18,7 +18,7 @@ from corral.node.storage.shared_leases import SharedLeases
 from corral.node.storage.storage import Storage
 
 HUNG_SECONDS: Final = 20.0
-"""How long a heartbeat may take before the directory counts as lost."""
+"""Time of a heartbeat after which the directory counts as lost."""
 _FAULT: Final = "SharedStorageFault"
 
 

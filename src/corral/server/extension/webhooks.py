@@ -42,7 +42,7 @@ CONTROLLERS: Final = User(name="system:serviceaccount:kubevirt:kubevirt-controll
 MAX_REVIEWS: Final = 64
 """Reviews at once: each holds its body and the objects that it needs, some MiB at most."""
 WAIT_SECONDS: Final = 9.0
-"""How long others wait for their turn: API servers give up after ten seconds, by our manifests."""
+"""Time that reviews wait in the queue: API servers give up after ten, by our manifests."""
 _VERBS: Final[Mapping[str, str]] = {"CREATE": "create", "UPDATE": "update"}
 _METADATA: Final = frozenset({"metadata"})
 _PLAIN: Final = Kind(group="", plural="", versions=(), view=VIRTUAL_MACHINE_INSTANCE.view)

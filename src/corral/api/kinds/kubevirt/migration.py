@@ -110,7 +110,7 @@ class VirtualMachineInstanceMigration(Object, kw_only=True):
 
     @property
     def is_final(self) -> bool:
-        """Whether the migration has succeeded or failed."""
+        """True if the migration has succeeded or failed."""
         return self.status.phase in FINAL
 
     @property

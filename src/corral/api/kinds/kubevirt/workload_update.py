@@ -1,4 +1,4 @@
-"""How outdated VMIs are renewed: ``spec.workloadUpdateStrategy`` of the KubeVirt object."""
+"""The renewal of outdated VMIs: ``spec.workloadUpdateStrategy`` of the KubeVirt object."""
 
 from typing import Any, Final
 
@@ -14,7 +14,7 @@ FIELDS: Final = frozenset({"workloadUpdateMethods", "batchEvictionSize", "batchE
 
 
 class WorkloadUpdateStrategy(Struct, kw_only=True):
-    """How outdated VMIs are renewed.
+    """Methods and batches of the renewal of outdated VMIs.
 
     workload_update_methods: LiveMigrate, and Evict for VMIs that cannot migrate; none by default.
     batch_eviction_size: VMIs that are evicted at once.
@@ -27,12 +27,12 @@ class WorkloadUpdateStrategy(Struct, kw_only=True):
 
     @property
     def migrates(self) -> bool:
-        """Whether VMIs that can migrate do."""
+        """True if VMIs that can migrate do."""
         return LIVE_MIGRATE in self.workload_update_methods
 
     @property
     def evicts(self) -> bool:
-        """Whether VMIs that do not migrate are evicted."""
+        """True if VMIs that do not migrate are evicted."""
         return EVICT in self.workload_update_methods
 
     @property

@@ -1,4 +1,4 @@
-"""Whether and how a VMI can be live-migrated: its condition LiveMigratable, and its method.
+"""The condition LiveMigratable of a VMI, and the method of its migrations.
 
 The rules, their order and their words are those of virt-handler (calculateLiveMigrationCondition);
 the first obstacle counts.
@@ -80,7 +80,7 @@ def _disk_obstacle(volume: Volume, statuses: Mapping[str, VolumeStatus]) -> str:
 
 
 def _is_copied(vmi: VirtualMachineInstance, volume: Volume) -> bool:
-    """Whether a volume is local to its node and written to, so that it is copied."""
+    """Report whether a volume is local to its node and written to, so that it is copied."""
     if volume.persistent_volume_claim or volume.data_volume or volume.host_disk:
         return False
     disks = [disk for disk in vmi.spec.domain.devices.disks if disk.name == volume.name]
@@ -88,7 +88,7 @@ def _is_copied(vmi: VirtualMachineInstance, volume: Volume) -> bool:
 
 
 def _is_tied(vmi: VirtualMachineInstance) -> bool:
-    """Whether the guest has the address of its pod, which could not move with it."""
+    """Report whether the guest has the address of its pod, which could not move with it."""
     if _BRIDGED_TOO in vmi.metadata.annotations:
         return False
     pods = {network.name for network in vmi.spec.networks if network.pod is not None}

@@ -56,7 +56,7 @@ class _Constraint:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What is equal in the constraints of the pods of one owner."""
+        """The fields that are equal in the constraints of all pods of one owner."""
         spec = self._pod.spec
         terms = (spec and spec.nodeSelector, spec and spec.affinity) if self._affinity else ()
         tolerations = (spec and spec.tolerations) if self._taints else ()

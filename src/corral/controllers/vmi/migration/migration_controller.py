@@ -141,13 +141,13 @@ class Migrations:
         return [each for each in same if each.metadata.uid != migration.metadata.uid]
 
     def _is_taken(self, migration: Migration, vmi: VMI) -> bool:
-        """Whether the VMI's migrationState is of another migration, which is not over."""
+        """Report whether the VMI's migrationState is of another migration, which is not over."""
         return any(
             each.state_in(vmi) is not None and not each.is_final for each in self._others(migration)
         )
 
     def _has_older(self, migration: Migration) -> bool:
-        """Whether the VMI has an older migration that is not over."""
+        """Report whether the VMI has an older migration that is not over."""
         others = [each for each in self._others(migration) if not each.is_final]
         return any(history.age(each) < history.age(migration) for each in others)
 
@@ -440,7 +440,7 @@ def _shown_state(observed: Observed) -> MigrationState | None:
 
 
 def _concerns(old: VMI, new: VMI) -> bool:
-    """Whether a change of a VMI may change the plan of its migrations."""
+    """Report whether a change of a VMI may change the plan of its migrations."""
     return (
         old.status.phase != new.status.phase
         or old.status.node_name != new.status.node_name

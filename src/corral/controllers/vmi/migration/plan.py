@@ -53,7 +53,7 @@ class Report(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observed:
-    """What a migration is planned from.
+    """The state from which a migration is planned.
 
     vmi: its VMI; None if it does not exist.
     source: the pod that the VMI leaves.
@@ -79,7 +79,7 @@ class Observed:
 
     @property
     def has_moved(self) -> bool:
-        """Whether the VMI runs in the target pod."""
+        """True if the VMI runs in the target pod."""
         state = self.state
         return (
             self.vmi is not None
@@ -89,27 +89,27 @@ class Observed:
 
     @property
     def has_started(self) -> bool:
-        """Whether the source has begun to migrate, so that nodes alone know where the guest is."""
+        """True once the source has begun: from then on only the nodes know where the guest is."""
         state = self.state
         return state is not None and (state.start_timestamp is not None or state.completed)
 
     @property
     def cancelled(self) -> bool:
-        """Whether the migration, or its VMI, is being deleted."""
+        """True if the migration, or its VMI, is being deleted."""
         ends = self.vmi is not None and is_being_deleted(self.vmi)
         return ends or is_being_deleted(self.migration)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do about a migration.
+    """The next steps of a migration.
 
     phase: its phase from now on.
     passed: the phases that it enters with that, in order.
     create_pod: whether to create the target pod, if the limits allow one.
     delete_pod: why to delete the target pod; "" to keep it.
     hand_off: whether to hand the VMI to the target.
-    abort: whether to ask the source to cancel.
+    abort: whether to request the source to cancel.
     fail_vmi: ``failureReason`` to write to the VMI; "" for none.
     complete_vmi: whether to complete the migration on the VMI, since the source cannot.
     reports: events.
@@ -168,7 +168,7 @@ def _failure(observed: Observed) -> str:
 
 
 def _is_settled(observed: Observed) -> bool:
-    """Whether the cache shows the hand-off, if there was one."""
+    """Report whether the cache shows the hand-off, if there was one."""
     return observed.state is not None or not observed.handed_off
 
 
@@ -289,7 +289,7 @@ def _next(observed: Observed, phase: str) -> str:
 
 
 def _may_create(observed: Observed) -> bool:
-    """Whether the target pod is to be created."""
+    """Report whether the target pod is to be created."""
     vmi = observed.vmi
     assert vmi is not None
     return (
@@ -346,14 +346,14 @@ def _success(phase: str) -> list[Report]:
 
 
 def _is_to_abort(observed: Observed) -> bool:
-    """Whether the source is to be asked to cancel."""
+    """Report whether to request the source to cancel."""
     state = observed.state
     ends = state is None or state.abort_requested or state.completed or observed.has_moved
     return observed.cancelled and observed.has_started and not ends
 
 
 def _is_orphaned(observed: Observed) -> bool:
-    """Whether the guest has moved and the source is gone, so that it cannot report the end."""
+    """Report whether the guest has moved and the source, which reports the end, is gone."""
     state, source = observed.state, observed.source
     if state is None or state.completed or not observed.has_moved:
         return False

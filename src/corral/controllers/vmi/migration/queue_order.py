@@ -1,4 +1,4 @@
-"""Which migrations may start: limits of a cluster and of its nodes, by priority.  Pure."""
+"""The migrations that may start: limits of a cluster and of its nodes, by priority.  Pure."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable

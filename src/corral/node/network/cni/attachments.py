@@ -15,7 +15,7 @@ from corral.api.object import Document
 from corral.node.network.cni.configuration import NetworkConfiguration
 
 NAMESPACES: Final = Path("/run/netns")
-"""Where container runtimes and ip(8) keep network namespaces; plugins may look for them there."""
+"""The network namespaces of container runtimes and ip(8); plugins may look for them there."""
 _SUFFIX: Final = ".json"
 
 

@@ -36,11 +36,11 @@ class NetworkConfiguration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_check(self) -> bool:
-        """Whether attachments may be checked: since version 0.4.0, unless disableCheck."""
+        """True if attachments may be checked: since version 0.4.0, unless disableCheck."""
         return self.version not in _WITHOUT_CHECK and not self.disable_check
 
     def has_capability(self, name: str) -> bool:
-        """Whether a plugin declares a capability."""
+        """Report whether a plugin declares a capability."""
         return any(name in _capabilities(each) for each in self.plugins)
 
     def for_plugin(

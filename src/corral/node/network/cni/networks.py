@@ -92,7 +92,7 @@ class CniNetworks:
         self._pods: dict[str, PodNetwork] = {}
         self._semaphore = asyncio.Semaphore(_CONCURRENCY)
         self._unreleased: dict[str, str] = {}
-        """Why attachments are not released, by container."""
+        """Messages of the attachments that could not be released, by container."""
         self._health = Health("CNI", self._notify_change)
         self._queue = WorkQueue[str]()
         self._releases = Controller(

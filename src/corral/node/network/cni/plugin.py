@@ -13,7 +13,7 @@ from corral.node.host.command import run
 from corral.node.network.netlink import NetworkError
 
 SECONDS: Final = 120.0
-"""How long a plugin may take: a kubelet's --runtime-request-timeout."""
+"""Timeout of a plugin: a kubelet's --runtime-request-timeout."""
 _SHOWN_CHARACTERS: Final = 300
 
 
