@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tests.cluster import Outside, until
-from tests.exposition import Told
+from tests.exposition import Scrape
 
 from bench.api import VMIS
 from bench.boot import REFERENCE, cpu, demo_disk, has_agent, watch
@@ -202,12 +202,12 @@ def longest(moments: list[float], since: float) -> float:
     return max(second - one for one, second in itertools.pairwise(later))
 
 
-def scrape(one: Cluster) -> Told:
+def scrape(one: Cluster) -> Scrape:
     with contextlib.closing(one.connect()) as connection:
         connection.request(
             "GET", "/metrics", headers={"Authorization": one.headers["Authorization"]}
         )
-        return Told(connection.getresponse().read().decode())
+        return Scrape(connection.getresponse().read().decode())
 
 
 def migration_of(vmi_name: str, name: str) -> dict:

@@ -97,8 +97,8 @@ class ClientTables:
     kubectl: Table = field(default_factory=lambda: Table("kubectl"))
     others: Table = field(default_factory=lambda: Table("Libraries and programs"))
 
-    def add(self, told: Iterable[str], *, passed: bool) -> None:
-        kind, row, column = told
+    def add(self, cell: Iterable[str], *, passed: bool) -> None:
+        kind, row, column = cell
         table = self.kubectl if kind == "kubectl" else self.others
         table.add(row, column, passed=passed)
 

@@ -41,9 +41,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Reports carry what their test tells of a client."""
+    """Attach the cells of the table of clients to the reports of tests."""
     for item in items:
-        item.user_properties.extend(("client", told) for told in _told(item))
+        item.user_properties.extend(("client", cell) for cell in _client_cells(item))
 
 
 def pytest_collection_finish() -> None:
@@ -52,7 +52,7 @@ def pytest_collection_finish() -> None:
     python_gc.freeze()
 
 
-def _told(item: pytest.Item) -> list[tuple[str, str, str]]:
+def _client_cells(item: pytest.Item) -> list[tuple[str, str, str]]:
     callspec = getattr(item, "callspec", None)
     if callspec is not None and {"session", "shell"} <= callspec.params.keys():
         return [client_table.of_session(callspec.params["session"], callspec.params["shell"])]
@@ -72,9 +72,9 @@ class Clients:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.failed:
-            for name, told in report.user_properties:
+            for name, cell in report.user_properties:
                 if name == "client":
-                    self.seen.add(told, passed=report.passed)
+                    self.seen.add(cell, passed=report.passed)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         if self.write:

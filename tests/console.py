@@ -23,7 +23,7 @@ Send = Callable[[bytes], Awaitable[None]]
 class Console:
     """Types to a guest; ``said`` is what it has printed since a line was typed.
 
-    It listens all the time: who does not read what is printed is not told that we are alive either.
+    It listens all the time: a reader that stops would not notice either that the guest is alive.
     """
 
     def __init__(self, send: Send, heard: AsyncIterator[bytes]) -> None:

@@ -1,9 +1,9 @@
-"""Reads what ``/metrics`` tells, by the rules of Prometheus' own library."""
+"""Scrapes of ``/metrics``, read by Prometheus' own library."""
 
 from prometheus_client.parser import text_string_to_metric_families
 
 
-class Told:
+class Scrape:
     """The samples of a scrape."""
 
     def __init__(self, text: str) -> None:

@@ -81,7 +81,7 @@ def _idle(_machine: Machine, _tasks: Background) -> None:
 
 
 class Limited:
-    """A machine, its task, and what it has told."""
+    """A machine, its task, and its recorded events."""
 
     def __init__(
         self, qemu: Qemu, directory: Path, disk: Path, bounds: Bounds, limits: Limits

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx2
 import pytest
 import yaml
-from tests.exposition import Told
+from tests.exposition import Scrape
 
 pytestmark = pytest.mark.conformance
 
@@ -66,10 +66,10 @@ def test_prometheus_scrapes_with_the_configuration_of_the_guide(set_up, api):
 
 
 def test_what_is_told_is_well_formed(api):
-    told = Told(api.get("/metrics").text)
-    assert all(family.documentation for family in told.families.values())
+    scrape = Scrape(api.get("/metrics").text)
+    assert all(family.documentation for family in scrape.families.values())
     assert {"process", "server", "loops"} <= {
-        each["source"] for each in told.series("corral_scrape_failures_total")
+        each["source"] for each in scrape.series("corral_scrape_failures_total")
     }
-    seen = [(one.name, tuple(sorted(one.labels.items()))) for one in told.samples]
+    seen = [(one.name, tuple(sorted(one.labels.items()))) for one in scrape.samples]
     assert len(seen) == len(set(seen))

@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 import pytest
-from tests.exposition import Told
+from tests.exposition import Scrape
 from tests.real_machine import definition, hypervisor, new_directory, seen
 
 from corral.metrics import Registry
@@ -26,9 +26,9 @@ async def test_a_booted_guest_has_read_its_disk_and_used_cpu(tmp_path, demo_disk
         machine = SimpleNamespace(record=SimpleNamespace(uid=defined.directory.name), guest=guest)
         vmi_metrics = VmiMetrics("here", lambda: [machine], lambda _: defined.vmi)
 
-        async def scrape() -> Told:
+        async def scrape() -> Scrape:
             body, _ = await Registry(node=vmi_metrics.collect).text()
-            return Told(body.decode())
+            return Scrape(body.decode())
 
         counters = await scrape()
         assert (

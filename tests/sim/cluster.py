@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from lightkube.models.core_v1 import Event, Namespace, Pod
-from tests.exposition import Told
+from tests.exposition import Scrape
 from tests.sim.host_network import HostNetwork
 from tests.sim.hosts import EPOCH, Joined
 
@@ -300,10 +300,10 @@ class Cluster:
         self._host.observe_once()
         return self._host, True
 
-    async def metrics(self) -> Told:
+    async def metrics(self) -> Scrape:
         """Return the present metrics of controllers and nodes."""
         body, _ = await Registry(**self._sources).text()
-        return Told(body.decode())
+        return Scrape(body.decode())
 
     def end(self, machine: Machine, change: Change) -> None:
         """Let a guest end by itself: POWERED_OFF, or GONE as after ``kill -9``."""

@@ -391,13 +391,13 @@ async def test_a_missing_image_is_reported_and_awaited(tmp_path, monkeypatch):
         async def machine():
             return await host.whole.client.get(Machine, "vm", "default")
 
-        async def is_told():
+        async def is_reported():
             return any(
                 one.type == "Synchronized" and one.reason == "ErrImageNeverPull"
                 for one in (await machine()).status.conditions
             )
 
-        await host.whole.until(is_told)
+        await host.whole.until(is_reported)
         [pod] = await host.whole.pods()
         waiting = {
             status.name: status.state.waiting.reason for status in pod.status.containerStatuses
@@ -434,14 +434,14 @@ async def test_a_missing_secret_of_a_volume_is_reported(tmp_path, monkeypatch):
         document = {"metadata": {"name": "vm", "namespace": "default"}, "spec": spec}
         await host.whole.client.create(Machine, document)
 
-        async def is_told():
+        async def is_reported():
             machine = await host.whole.client.get(Machine, "vm", "default")
             return any(
                 one.reason == "FailedMount" and "absent" in one.message
                 for one in machine.status.conditions
             )
 
-        await host.whole.until(is_told)
+        await host.whole.until(is_reported)
 
 
 async def test_boots_are_limited_and_waiting_ones_are_reported(tmp_path, monkeypatch):
@@ -580,11 +580,11 @@ async def test_a_pod_that_is_no_vmi_is_rejected_and_can_be_deleted(tmp_path):
         document = {"metadata": {"name": "plain", "namespace": "default"}, "spec": spec}
         await client.create(Pod, document)
 
-        async def is_told():
+        async def is_reported():
             statuses = (await client.get(Pod, "plain", "default")).status.containerStatuses
             return bool(statuses) and statuses[0].state.waiting.reason == "NotAVirtualMachine"
 
-        await host.whole.until(is_told)
+        await host.whole.until(is_reported)
         await asyncio.sleep(1)
         [said] = await host.whole.events("plain")
         assert (said.reason, said.count) == ("NotAVirtualMachine", 1)
@@ -658,10 +658,10 @@ async def silent(directory: Path, monkeypatch):
         Silent.until = asyncio.get_running_loop().time() + 100
         await kill(host)
 
-        async def is_told():
+        async def is_reported():
             return (await conditions(host)).get("Synchronized") == "MonitorSilent"
 
-        await host.whole.until(is_told)
+        await host.whole.until(is_reported)
         yield host
 
 
@@ -742,10 +742,10 @@ async def test_a_machine_whose_start_cannot_be_recorded_is_not_started(tmp_path,
     async with node(tmp_path) as host:
         await host.whole.client.create(Machine, lonely())
 
-        async def is_told():
+        async def is_reported():
             return (await conditions(host)).get("Synchronized") == "StartFailed"
 
-        await host.whole.until(is_told)
+        await host.whole.until(is_reported)
         [machine] = host.agent._machines.values()
         assert machine.record == records.read(machine.directory)
         assert machine.record.stage is Stage.DEFINED
@@ -765,7 +765,7 @@ async def test_a_guest_with_changed_addresses_is_queried_again(tmp_path, monkeyp
         machine = await host.whole.client.get(Machine, "vm", "default")
         return [one.ip_address for one in machine.status.interfaces]
 
-    async def told():
+    async def is_shown():
         return await shown() == addresses
 
     async with node(tmp_path) as host:
@@ -783,11 +783,11 @@ async def test_a_guest_with_changed_addresses_is_queried_again(tmp_path, monkeyp
         await asyncio.sleep(100)
         for address in ("192.0.2.7", "192.0.2.8"):
             addresses[:] = [address]
-            await host.whole.until(told, REFRESH_SECONDS * 2)
+            await host.whole.until(is_shown, REFRESH_SECONDS * 2)
         [guest] = host.hypervisor.guests.values()
         addresses[:] = ["192.0.2.9"]
         guest.happen(Change.RESUMED)
-        await host.whole.until(told, 15)
+        await host.whole.until(is_shown, 15)
 
 
 async def test_a_flapping_guest_agent_is_not_queried_each_time(tmp_path, monkeypatch):

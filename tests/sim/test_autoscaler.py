@@ -156,7 +156,7 @@ def now() -> float:
 
 
 async def crossed(whole: Cluster) -> float:
-    """Wait until some pod is told to be busy; answers the moment."""
+    """Wait until metrics show a busy pod; return the time."""
 
     async def is_busy() -> bool:
         found = await whole.client.list(PodMetrics, "default")

@@ -20,19 +20,19 @@ async def test_pods_that_do_not_fit_report_why_and_wait_for_room():
         await c.client.create(ReplicaSet, replica_set("test", 3))
 
         async def says_why():
-            told = [
+            reported = [
                 condition.message
                 for machine in await c.machines()
                 for condition in machine.status.conditions
                 if condition.type == "PodScheduled" and condition.reason == "Unschedulable"
             ]
-            return told == ["0/1 nodes are available: 1 Insufficient memory."]
+            return reported == ["0/1 nodes are available: 1 Insufficient memory."]
 
         await c.until(says_why)
         pods = await c.pods()
         waiting = next(pod for pod in pods if not pod.spec.nodeName)
-        told = await c.events(waiting.metadata.name)
-        assert [event.reason for event in told] == ["FailedScheduling"]
+        reported = await c.events(waiting.metadata.name)
+        assert [event.reason for event in reported] == ["FailedScheduling"]
         c.start_node("node9")
         await c.until_ready("test", 3)
         machines = await c.machines()
@@ -140,8 +140,8 @@ async def test_vmis_of_an_unreachable_node_are_replaced_elsewhere():
             return {m.status.node_name for m in running} == {"node1"} and len(running) == 2
 
         await c.until(are_elsewhere, 400)
-        told = [event for pod in await c.pods() for event in await c.events(pod.metadata.name)]
-        assert told
+        events = [event for pod in await c.pods() for event in await c.events(pod.metadata.name)]
+        assert events
         await c.client.delete(Node, Key("", lost))
         await c.until_ready("test", 2)
 

@@ -94,8 +94,8 @@ async def test_flow_schemas_name_levels_that_exist():
             await present(c, PriorityLevelConfiguration, level)
 
             async def is_found(name=name):
-                told = condition(await get(c, FlowSchema, name))
-                return told is not None and told[:2] == ("Dangling", "False")
+                dangling = condition(await get(c, FlowSchema, name))
+                return dangling is not None and dangling[:2] == ("Dangling", "False")
 
             await c.until(is_found)
 

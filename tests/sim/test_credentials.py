@@ -116,9 +116,9 @@ async def test_a_secret_created_later_clears_the_failure():
         await put(c, "keys", one="ssh-ed25519 A a")
         await becomes(c, "True")
         assert c.clock() - before < timedelta(seconds=2)
-        told = [event.reason for event in await c.events(KEY.name)]
-        assert "AccessCredentialsSyncFailed" in told
-        assert "AccessCredentialsSyncSuccess" in told
+        reasons = [event.reason for event in await c.events(KEY.name)]
+        assert "AccessCredentialsSyncFailed" in reasons
+        assert "AccessCredentialsSyncSuccess" in reasons
 
 
 async def test_a_deleted_secret_leaves_the_credentials():
@@ -141,10 +141,10 @@ async def test_a_restarted_guest_gets_the_credentials_again():
         (await guest(c)).happen(Change.REBOOTED)
         (await guest(c)).happen(Change.AGENT_CONNECTED)
 
-        async def is_told():
+        async def is_reported():
             return agent.keys == {"demo": ["ssh-ed25519 A a"]}
 
-        await c.until(is_told)
+        await c.until(is_reported)
 
 
 async def test_a_credential_rejected_by_the_guest_is_reported_and_the_others_are_set():
@@ -188,13 +188,13 @@ async def test_a_restarted_manager_sets_credentials_without_repeating_events():
         await put(c, "keys", one="ssh-ed25519 B b")
         c.start_node(node)
 
-        async def is_told():
+        async def is_reported():
             found = c.guests(await machine(c))
             return bool(found) and found[0].agent.keys == {"demo": ["ssh-ed25519 B b"]}
 
-        await c.until(is_told)
+        await c.until(is_reported)
         await becomes(c, "True")
-        told = [event for event in await c.events(KEY.name) if event.reason.startswith("Access")]
-        assert [(event.reason, event.count or 1) for event in told] == [
+        events = [event for event in await c.events(KEY.name) if event.reason.startswith("Access")]
+        assert [(event.reason, event.count or 1) for event in events] == [
             ("AccessCredentialsSyncSuccess", 1)
         ]

@@ -1,11 +1,11 @@
-"""The dashboard in the documents asks for nothing that is not told, and Grafana can read it."""
+"""The dashboard in the documents queries series that exist, and Grafana can read it."""
 
 import json
 import re
 from pathlib import Path
 
 import pytest
-from tests.exposition import Told
+from tests.exposition import Scrape
 from tests.sim.cluster import ADMIN, cluster
 
 from corral.api.request import Request
@@ -36,10 +36,10 @@ def names(query: str) -> set[str]:
     return set(re.findall(r"[a-z_:][a-z0-9_:]*", bare)) - WORDS
 
 
-def series(told: Told) -> set[str]:
+def series(scrape: Scrape) -> set[str]:
     """The names that series can have: those of families without any at present, too."""
     found = set()
-    for family in told.families.values():
+    for family in scrape.families.values():
         match family.type:
             case "counter":
                 found.add(f"{family.name}_total")
@@ -54,9 +54,9 @@ def series(told: Told) -> set[str]:
 async def test_every_metric_of_the_dashboard_is_exposed():
     async with cluster() as c:
         response = await c.server.handle(Request(method="GET", path="/metrics", user=ADMIN))
-        known = series(await c.metrics()) | series(Told(response.body.decode()))
+        known = series(await c.metrics()) | series(Scrape(response.body.decode()))
         body, _ = await Registry(process=process).text()
-        known |= series(Told(body.decode()))
+        known |= series(Scrape(body.decode()))
     asked = {name for query in queries() for name in names(query)}
     assert len(asked) > 20
     assert asked <= known

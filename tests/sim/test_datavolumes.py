@@ -60,12 +60,12 @@ def web(monkeypatch, storage):
     """Fetching: raises or fetches the items of the list, in order, then succeeds."""
     outcomes = []
 
-    def fetch(request, part, told, stop):
+    def fetch(request, part, report, stop):
         outcome = outcomes.pop(0) if outcomes else b"letters".ljust(MiB, b".")
         if isinstance(outcome, Exception):
             raise outcome
         part.begin(request.url, "", 0)
-        part.write_from(io.BytesIO(outcome).readinto, lambda _: told(MiB, MiB))
+        part.write_from(io.BytesIO(outcome).readinto, lambda _: report(MiB, MiB))
         part.finish()
 
     monkeypatch.setattr(http_download, "fetch", fetch)
@@ -248,8 +248,8 @@ async def test_a_clone_waits_for_its_source(loops, web, storage):
         await c.until(partial(is_in, c, "Succeeded", "copy"))
         assert await is_in(c, "Succeeded")
         assert (await content(c, storage, "copy")).capacity_bytes == 16 * MiB
-        told = await reasons(c, "copy")
-        assert {"CloneWithoutSource", "ImportPVCNotReady", "CloneSucceeded"} <= set(told)
+        reported = await reasons(c, "copy")
+        assert {"CloneWithoutSource", "ImportPVCNotReady", "CloneSucceeded"} <= set(reported)
 
 
 async def test_a_source_in_use_is_not_cloned(loops):
@@ -345,12 +345,12 @@ async def test_a_data_source_may_refer_to_another_that_gets_its_source_later(loo
         reference = {"kind": "DataSource", "name": "newest"}
         await c.client.create(DataVolume, volume("copy", size="", sourceRef=reference))
 
-        async def is_told():
-            told = (await of(c, "copy")).status.conditions
+        async def is_reported():
+            conditions = (await of(c, "copy")).status.conditions
             why = "Empty source field in 'golden'. DataSource may not be ready yet"
-            return any(each.message == why for each in told)
+            return any(each.message == why for each in conditions)
 
-        await c.until(is_told)
+        await c.until(is_reported)
         source = {"pvc": {"name": "disk", "namespace": "default"}}
         await c.client.patch(DataSource, Key("default", "golden"), {"spec": {"source": source}})
         await c.until(partial(is_in, c, "Succeeded", "copy"))
@@ -490,10 +490,10 @@ async def test_a_populated_claim_is_left_alone(loops, monkeypatch):
     async with cluster(stand_ins=loops) as c:
         await c.client.create(DataVolume, volume())
         await c.until(partial(is_in, c, "Succeeded"))
-        told = []
+        reported = []
 
         async def tell(_self, job, _change):
-            told.append(job.key)
+            reported.append(job.key)
 
         monkeypatch.setattr(Populator, "report", tell)
         await c.crash_loops()
@@ -501,7 +501,7 @@ async def test_a_populated_claim_is_left_alone(loops, monkeypatch):
         labels = {"metadata": {"labels": {"look": "again"}}}
         await c.client.patch(PersistentVolumeClaim, Key("default", "disk"), labels)
         await asyncio.sleep(60)
-        assert told == []
+        assert reported == []
 
 
 async def test_the_claim_is_created_once_a_foreign_one_of_its_name_is_gone(loops):
@@ -526,10 +526,10 @@ async def test_a_foreign_claim_is_reported_and_left_alone(loops):
         await c.client.create(PersistentVolumeClaim, {"metadata": metadata, "spec": spec})
         await c.client.create(DataVolume, volume())
 
-        async def is_told():
+        async def is_reported():
             return "ErrResourceExists" in await reasons(c)
 
-        await c.until(is_told)
+        await c.until(is_reported)
         assert await is_in(c, "Pending")
 
 

@@ -157,12 +157,12 @@ async def test_a_name_in_use_is_accepted_for_another_definition_once_it_is_free(
             CustomResourceDefinition, definition("flocks", "Herd", shortNames=["h"])
         )
 
-        async def told(wanted):
+        async def names_are(wanted):
             return (await conditions(c, rival)).get("NamesAccepted") == wanted
 
-        await c.until(lambda: told(("False", "ListKindConflict")))
+        await c.until(lambda: names_are(("False", "ListKindConflict")))
         await c.client.delete(CustomResourceDefinition, NAME)
-        await c.until(lambda: told(("True", "NoConflicts")))
+        await c.until(lambda: names_are(("True", "NoConflicts")))
         assert (await conditions(c, rival))["Established"][0] == "True"
 
 
@@ -177,14 +177,14 @@ async def test_definitions_in_reserved_groups_are_rejected(group):
         foreign["spec"]["group"] = group
         made = await c.client.create(CustomResourceDefinition, foreign)
 
-        async def told():
+        async def is_rejected():
             return await conditions(c, made.key) == {
                 "NamesAccepted": ("False", "GroupReserved"),
                 "Established": ("False", "NotAccepted"),
                 "KubernetesAPIApprovalPolicyConformant": ("False", "UnapprovedAnnotation"),
             }
 
-        await c.until(told)
+        await c.until(is_rejected)
         before = await c.client.get(CustomResourceDefinition, made.key.name)
         yes = [{"type": "Established", "status": "True"}]
         names = {"plural": "herds", "kind": "Herd"}
@@ -198,7 +198,7 @@ async def test_definitions_in_reserved_groups_are_rejected(group):
             assert b"herds" not in answer.body
         herds = Request(method="GET", path=f"/apis/{group}/v1/herds", user=ADMINISTRATOR)
         assert (await c.server.handle(herds)).status == 404
-        await c.until(told)
+        await c.until(is_rejected)
         await c.client.delete(CustomResourceDefinition, made.key)
         await gone(c, CustomResourceDefinition, made.key)
 
@@ -215,7 +215,7 @@ async def test_the_api_approval_of_a_k8s_io_group_is_reported():
         other = copy.deepcopy(approved)
         other["metadata"]["name"] = "herds.farm.k8s.io"
         other["spec"]["group"] = "farm.k8s.io"
-        for document, told in ((approved, None), (other, ("True", "ApprovedAnnotation"))):
+        for document, expected in ((approved, None), (other, ("True", "ApprovedAnnotation"))):
             made = await c.client.create(CustomResourceDefinition, document)
 
             async def is_established(key=made.key):
@@ -223,7 +223,7 @@ async def test_the_api_approval_of_a_k8s_io_group_is_reported():
 
             await c.until(is_established)
             found = await conditions(c, made.key)
-            assert found.get("KubernetesAPIApprovalPolicyConformant") == told
+            assert found.get("KubernetesAPIApprovalPolicyConformant") == expected
 
 
 async def test_custom_objects_are_deleted_with_their_namespace():
@@ -275,10 +275,10 @@ async def test_a_watch_ends_when_the_schema_changes():
         watch = c.client.watch(Partial, resource_version=version, kind=HERD, timeout_seconds=300)
         async with asyncio.timeout(60), aclosing(watch) as events:
             labels = {"metadata": {"labels": {"colour": "brown"}}}
-            told = asyncio.ensure_future(anext(events))
+            change = asyncio.ensure_future(anext(events))
             await c.client.patch(CustomResourceDefinition, NAME, labels)
             await c.client.create(Partial, herd("sheep"), kind=HERD)
-            assert (await told).object.metadata.name == "sheep"
+            assert (await change).object.metadata.name == "sheep"
             await c.client.patch(CustomResourceDefinition, NAME, {"spec": second_version()})
             unseen = await c.client.create(Partial, herd(), kind=HERD)
             [bookmark] = [event async for event in events]
@@ -365,11 +365,11 @@ async def test_each_served_group_version_has_an_api_service():
                 if item.status and item.status.conditions
             }
 
-        async def is_told():
+        async def is_reported():
             return {"v1.", "v1.kubevirt.io", "v1.farm.example.com"} <= (await services()).keys()
 
         await brought(c)
-        await c.until(is_told)
+        await c.until(is_reported)
         assert set((await services()).values()) == {"Local"}
         await c.client.delete(CustomResourceDefinition, NAME)
 

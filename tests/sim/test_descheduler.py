@@ -242,7 +242,7 @@ async def test_evictions_are_events_and_metrics():
         [event] = [each for each in events if each.action == "Descheduled"]
         assert event.reason == "LowNodeUtilization"
         assert event.message == "pod eviction from node0 node by sigs.k8s.io/descheduler"
-        told = await c.metrics()
+        metrics = await c.metrics()
         labels = {
             "result": "success",
             "strategy": "LowNodeUtilization",
@@ -250,8 +250,8 @@ async def test_evictions_are_events_and_metrics():
             "namespace": "default",
             "node": "node0",
         }
-        assert told.value("descheduler_pods_evicted_total", **labels) == 1
-        assert told.value("descheduler_loop_duration_seconds_count") == 1
+        assert metrics.value("descheduler_pods_evicted_total", **labels) == 1
+        assert metrics.value("descheduler_loop_duration_seconds_count") == 1
 
 
 async def test_a_policy_that_was_there_before_the_process_waits_for_the_nodes():

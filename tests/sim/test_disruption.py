@@ -207,8 +207,8 @@ async def test_pods_wait_for_the_end_of_a_cordon():
 
         async def wait() -> bool:
             pods = await c.pods("default")
-            told = [each for pod in pods for each in pod.status.conditions or ()]
-            reasons = {each.message for each in told if each.type == "PodScheduled"}
+            reported = [each for pod in pods for each in pod.status.conditions or ()]
+            reasons = {each.message for each in reported if each.type == "PodScheduled"}
             return len(pods) == 2 and reasons == {
                 "0/1 nodes are available: 1 node(s) were unschedulable."
             }
@@ -221,8 +221,8 @@ async def test_pods_wait_for_the_end_of_a_cordon():
         await cordon(c, "node0", closed=False)
         await c.until_ready(NAME, 2)
         assert before.isdisjoint({uid_of(pod) for pod in await c.pods("default")})
-        told = [event for event in await c.events("node0") if "chedulable" in event.reason]
-        assert sorted(event.message for event in told) == [
+        reported = [event for event in await c.events("node0") if "chedulable" in event.reason]
+        assert sorted(event.message for event in reported) == [
             "Node node0 status is now: NodeNotSchedulable",
             "Node node0 status is now: NodeSchedulable",
         ]
@@ -238,8 +238,8 @@ async def test_an_eviction_gives_the_guest_its_grace_period():
         await evict(c, key_of(pod))
         going = await c.client.get(Pod, pod.metadata.name, "default")
         assert going.metadata.deletionGracePeriodSeconds == 50
-        told = [each for each in going.status.conditions if each.type == "DisruptionTarget"]
-        assert [(each.status, each.reason, each.message) for each in told] == [
+        disrupted = [each for each in going.status.conditions if each.type == "DisruptionTarget"]
+        assert [(each.status, each.reason, each.message) for each in disrupted] == [
             ("True", "EvictionByEvictionAPI", "Eviction API: evicting")
         ]
         await c.until(lambda: _gone(c, pod))
@@ -263,8 +263,8 @@ async def test_a_budget_that_cannot_be_computed_allows_nothing_and_reports_why()
         await c.client.create(Pod, document)
 
         async def failed() -> bool:
-            told = (await c.client.get(Budget, NAME, "default")).status
-            conditions = told.conditions or () if told else ()
+            status = (await c.client.get(Budget, NAME, "default")).status
+            conditions = status.conditions or () if status else ()
             return [(each.reason, each.message) for each in conditions] == [
                 ("SyncFailed", 'found no controllers for pod "strange"')
             ]
@@ -293,8 +293,8 @@ async def test_an_evicted_pod_that_is_not_deleted_counts_again_after_two_minutes
         status = (await allows(c, 1)).status
         assert asyncio.get_running_loop().time() - begun == pytest.approx(120, abs=2)
         assert not status.disruptedPods
-        told = [event for event in await c.events(pod) if event.reason == "NotDeleted"]
-        assert [event.message for event in told] == [
+        events = [event for event in await c.events(pod) if event.reason == "NotDeleted"]
+        assert [event.message for event in events] == [
             "Pod was expected by PDB default/test to be deleted but it wasn't"
         ]
 
@@ -322,8 +322,10 @@ async def test_a_vmi_with_the_external_eviction_strategy_is_marked_and_stays():
 
         async def condition():
             machine = (await c.machines())[0]
-            told = [each for each in machine.status.conditions if each.type == "EvictionRequested"]
-            return told[0] if told else None
+            requested = [
+                each for each in machine.status.conditions if each.type == "EvictionRequested"
+            ]
+            return requested[0] if requested else None
 
         await c.until(condition)
         found = await condition()
@@ -353,8 +355,8 @@ async def test_vmis_of_an_unreachable_node_count_as_unhealthy():
         c.kill_agent("node0")
         status = (await allows(c, 3 - len(pods))).status
         assert status.currentHealthy == 4 - len(pods)
-        told = await c.events(pods[0].metadata.name)
-        assert "Node is not ready" in {event.message for event in told}
+        events = await c.events(pods[0].metadata.name)
+        assert "Node is not ready" in {event.message for event in events}
         c.start_node("node0")
         await allows(c, 3)
         assert {uid_of(pod) for pod in pods} <= {uid_of(pod) for pod in await c.pods("default")}

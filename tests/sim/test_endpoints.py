@@ -36,7 +36,7 @@ async def slices(c) -> list[EndpointSlice]:
 
 
 async def readiness_of_pods(c) -> dict[str, bool]:
-    """Pods by name, and whether they are told to be ready."""
+    """Return the readiness of pods in the slices, by name."""
     return {
         each.targetRef.name: each.conditions.ready
         for one in await slices(c)

@@ -114,11 +114,11 @@ async def test_a_killed_process_that_does_not_exit_is_reported_and_awaited():
         guest.stuck = True
         await c.client.delete(Machine, machine.key)
 
-        async def is_told():
+        async def is_reported():
             said = condition(await now(c, machine), "Synchronized")
             return said is not None and said.reason == "FailedKillPod"
 
-        await c.until(is_told)
+        await c.until(is_reported)
         (pod,) = await c.pods()
         (event,) = [
             one for one in await events_of(c, pod.metadata.name) if one[1] == "FailedKillPod"

@@ -189,12 +189,12 @@ async def test_media_are_inserted_changed_and_ejected_without_a_restart():
 
         await c.until(shows_the_other)
 
-        async def is_told():
+        async def is_reported():
             [entry] = [one for one in (await machine(c)).status.volume_status if one.name == "cd"]
             claim_name = entry.persistent_volume_claim_info.claim_name
             return (entry.phase, entry.target, claim_name) == ("Ready", "sda", "more")
 
-        await c.until(is_told)
+        await c.until(is_reported)
         await change(c)
         await until_volumes(c)
         assert await plugged(c) == {}

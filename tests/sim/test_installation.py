@@ -114,8 +114,8 @@ async def test_a_full_node_reports_the_remedy_and_later_vmis_fit():
 
         async def waiting():
             machines = await here.machines()
-            told = [each.message for one in machines for each in one.status.conditions]
-            return [one for one in told if "corral up --cpu-allocation-ratio" in one]
+            messages = [each.message for one in machines for each in one.status.conditions]
+            return [one for one in messages if "corral up --cpu-allocation-ratio" in one]
 
         async def is_full():
             return len(await waiting()) == 1 and len(await here.machines()) == 10

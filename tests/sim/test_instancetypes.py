@@ -90,8 +90,8 @@ async def test_a_vmi_gets_the_fields_of_its_instance_type_and_preference():
 
 async def test_a_changed_or_deleted_instance_type_changes_no_vmi():
     async with cluster() as c:
-        told = (await started(c)).status
-        kept = told.instancetype_ref.controller_revision_ref.name
+        status = (await started(c)).status
+        kept = status.instancetype_ref.controller_revision_ref.name
         assert kept.startswith("testvm-small-v1beta1-")
         revision = await c.client.get(ControllerRevision, kept, "default")
         assert revision.data["spec"]["cpu"] == {"guest": 2}
@@ -155,14 +155,14 @@ async def test_an_instance_type_deleted_before_its_revision_is_reported_and_awai
         await c.client.delete(Instancetype, Key("", "small"))
         c.start_loops()
 
-        async def is_told():
+        async def is_reported():
             found = await c.client.get(VirtualMachine, *reversed(KEY))
             return any(
                 one.type == "Failure" and one.reason == "FailedFindInstancetype"
                 for one in found.status.conditions
             )
 
-        await c.until(is_told)
+        await c.until(is_reported)
         await asyncio.sleep(400)  # by now, whoever only tried again would do so rarely
         await c.client.create(Instancetype, SMALL)
         found = await running(c, 20)
@@ -170,8 +170,8 @@ async def test_an_instance_type_deleted_before_its_revision_is_reported_and_awai
 
 
 async def refusal(c):
-    told = (await c.client.get(VirtualMachine, *reversed(KEY))).status.conditions
-    return next(((one.reason, one.message) for one in told if one.type == "Failure"), None)
+    conditions = (await c.client.get(VirtualMachine, *reversed(KEY))).status.conditions
+    return next(((one.reason, one.message) for one in conditions if one.type == "Failure"), None)
 
 
 async def test_an_instance_type_created_after_its_vm_is_awaited():
@@ -183,8 +183,8 @@ async def test_an_instance_type_created_after_its_vm_is_awaited():
             return await refusal(c) == ("FailedFindInstancetype", why)
 
         await c.until(waits_for_its_type)
-        told = (await c.client.get(VirtualMachine, *reversed(KEY))).status
-        assert told.printable_status == "Stopped"
+        status = (await c.client.get(VirtualMachine, *reversed(KEY))).status
+        assert status.printable_status == "Stopped"
         await c.client.create(Instancetype, SMALL)
 
         async def waits_for_its_preference():
@@ -267,9 +267,9 @@ async def test_a_revision_in_an_old_format_is_replaced():
         document["spec"]["runStrategy"] = "Halted"
         document["status"] = {}
         await c.client.create(VirtualMachine, document)
-        told = {"name": "small", "kind": "VirtualMachineClusterInstancetype"}
-        told["controllerRevisionRef"] = {"name": "kept"}
-        status = {"status": {"instancetypeRef": told}}
+        reference = {"name": "small", "kind": "VirtualMachineClusterInstancetype"}
+        reference["controllerRevisionRef"] = {"name": "kept"}
+        status = {"status": {"instancetypeRef": reference}}
         await c.client.patch(VirtualMachine, KEY, status, subresource="status")
 
         async def is_upgraded():

@@ -180,9 +180,9 @@ async def test_a_vmi_whose_data_volume_failed_has_failed():
         await c.client.create(Machine, machine(data={"dataVolume": {"name": "data"}}))
         await asyncio.sleep(5)
         assert (await status_of(c)).phase == "Pending"
-        told = await condition(c, "DataVolumesReady")
-        assert told[1] == "NotAllDVsReady"
-        assert told[2].startswith("Not all of the VMI's DVs are ready: data is ")
+        ready = await condition(c, "DataVolumesReady")
+        assert ready[1] == "NotAllDVsReady"
+        assert ready[2].startswith("Not all of the VMI's DVs are ready: data is ")
         failed = {"metadata": {"annotations": {PHASE: FAILED}}}
         await c.client.patch(PersistentVolumeClaim, Key("default", "data"), failed)
         await phase_is(c, "Failed")

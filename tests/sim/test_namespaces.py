@@ -46,10 +46,10 @@ async def test_conditions_report_remaining_objects_and_finalizers():
         await space(c, "example.com/hold")
         await c.client.delete(Namespace, SPACE)
 
-        async def is_told():
+        async def is_reported():
             return bool(await deletion_conditions(c))
 
-        await c.until(is_told, 10)
+        await c.until(is_reported, 10)
         said = await deletion_conditions(c)
         assert len(said) == 5
         assert said["NamespaceContentRemaining"] == (
@@ -121,13 +121,13 @@ async def test_a_rejected_deletion_is_reported_and_delays_no_other_kind():
         await c.client.create(ValidatingAdmissionPolicyBinding, binding)
         await c.client.delete(Namespace, SPACE)
 
-        async def is_told():
+        async def is_reported():
             status, message = (await deletion_conditions(c)).get(
                 "NamespaceDeletionContentFailure", ("", "")
             )
             return status == "True" and "they are kept" in message
 
-        await c.until(is_told, 10)
+        await c.until(is_reported, 10)
         with pytest.raises(NotFound):
             await c.client.get(Secret, "s", SPACE.name)
         await c.client.delete(ValidatingAdmissionPolicyBinding, Key("", "keep"))

@@ -119,19 +119,19 @@ async def test_a_set_with_its_desired_replicas_writes_nothing():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set(replicas=1))
         await c.until_ready("test", 1)
-        told = []
+        written = []
         handle = c.server.handle
 
         async def listening(request):
             if request.method != "GET" and "replicasets/test" in request.path:
-                told.append(request.path)
+                written.append(request.path)
             return await handle(request)
 
         c.server.handle = listening
         await c.crash_loops()
         c.start_loops()  # they go through it from now on, and look at everything
         await asyncio.sleep(30)
-        assert told == []
+        assert written == []
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -104,11 +104,11 @@ async def test_a_claim_to_which_a_data_source_changes_later_is_not_cloned(kind, 
         await c.until(is_made)
         await repoint(c, GOLDEN)
         await c.until(partial(is_refused, c, name))
-        (told,) = (
+        (event,) = (
             each
             for each in (await c.client.get(DataVolume, name, "default")).status.conditions
             if each.type == "Bound"
         )
-        assert told.reason == "CloneNotPermitted"
-        assert "datavolumes/source in namespace golden" in told.message
+        assert event.reason == "CloneNotPermitted"
+        assert "datavolumes/source in namespace golden" in event.message
         assert not await is_copied(c, name)

@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicies are told what their expressions have against the types they meet."""
+"""Warnings of ValidatingAdmissionPolicies whose expressions do not fit their types."""
 
 import pytest
 from lightkube.models.admissionregistration_v1 import ValidatingAdmissionPolicy
@@ -65,9 +65,9 @@ async def test_type_errors_are_reported_for_each_matched_kind():
         await c.client.create(ValidatingAdmissionPolicy, made)
         warnings = await type_warnings(c, 1)
         assert [*warnings] == ["spec.validations[1].expression"]
-        (told_of,) = warnings.values()
-        assert told_of.startswith("/v1, Kind=Secret: compilation failed: ")
-        assert "VirtualMachine" not in told_of
+        (warning,) = warnings.values()
+        assert warning.startswith("/v1, Kind=Secret: compilation failed: ")
+        assert "VirtualMachine" not in warning
 
 
 async def test_parameters_have_the_type_of_their_kind():

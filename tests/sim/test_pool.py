@@ -66,8 +66,8 @@ async def test_each_creation_and_deletion_is_an_event_with_the_message_of_the_us
         assert set(await web.events("SuccessfulDelete")) == {
             f"Deleted VM default/{name} with uid {uid} from pool" for uid, name in uids.items()
         }
-        told = [event.source.component for event in await c.events("web")]
-        assert set(told) == {COMPONENT}
+        components = [event.source.component for event in await c.events("web")]
+        assert set(components) == {COMPONENT}
 
 
 async def test_the_lowest_free_ordinal_is_used_first():
@@ -285,7 +285,7 @@ async def test_a_rejected_creation_is_reported_once():
         try:
             await c.until(says_failure, 20)
         except TimeoutError:
-            pytest.fail(f"nothing was told; there are {len(await web.names())} VirtualMachines")
+            pytest.fail(f"no event was written; there are {len(await web.names())} VirtualMachines")
         [condition] = (await web.get()).status.conditions
         assert (condition.type, condition.reason) == ("ReplicaFailure", "FailedScaleOut")
         assert condition.message.startswith("error during scale out: ")

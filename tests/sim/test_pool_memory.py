@@ -228,8 +228,8 @@ async def test_memory_that_is_not_saved_in_time_is_dropped_with_an_event():
         await asyncio.sleep(SAVE_TIMEOUT_SECONDS - 10)
         assert await web.names() == {"web-0"}
         await web.until_gone("web-0", seconds=30)
-        [told] = await web.events("FailedUpdate")
-        assert told == (
+        [message] = await web.events("FailedUpdate")
+        assert message == (
             "Error preserving state of VM default/web-0: not saved within 600 seconds "
             "(claim web-0-memory is Bound): deleting it without its memory"
         )

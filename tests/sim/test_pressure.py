@@ -64,8 +64,8 @@ async def test_one_vmi_is_evicted_and_its_replacement_waits_for_the_end_of_the_p
             "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "
         )
         await asyncio.sleep(LOOK)
-        told = await condition(c, MEMORY_PRESSURE)
-        assert (told.status, told.reason) == ("True", "KubeletHasInsufficientMemory")
+        reported = await condition(c, MEMORY_PRESSURE)
+        assert (reported.status, reported.reason) == ("True", "KubeletHasInsufficientMemory")
         assert (await condition(c, DISK_PRESSURE)).status == "False"
         assert await taints(c) == [MEMORY_TAINT]
         assert await phases(c) == ["Running", "Running", "Scheduling"]
@@ -178,8 +178,8 @@ async def test_on_a_full_disk_the_vmi_with_the_most_usage_is_evicted_and_its_spa
         await c.until(is_evicted, LOOK)
         c.left["node0"]["nodefs.available"] = ENOUGH
         await asyncio.sleep(LOOK)
-        (told,) = await events(c, "Evicted")
-        assert told.message == (
+        (event,) = await events(c, "Evicted")
+        assert event.message == (
             "The node was low on resource: ephemeral-storage. Threshold quantity: 200Mi, "
             "available: 50Mi. Container compute was using 3080Ki, request is 0, "
             "has larger consumption of ephemeral-storage. "
@@ -235,8 +235,8 @@ async def test_nodes_of_one_host_share_pressure_and_evict_one_vmi_at_a_time():
         assert len(await events(c, "Evicted")) == 1
         for node in ("node0", "node1"):
             status = (await c.client.get(Node, node)).status
-            told = {each.type: each.status for each in status.conditions}
-            assert told[MEMORY_PRESSURE] == "True"
+            conditions = {each.type: each.status for each in status.conditions}
+            assert conditions[MEMORY_PRESSURE] == "True"
 
 
 async def test_a_node_restarted_under_pressure_reports_it_from_the_start():

@@ -1,4 +1,4 @@
-"""Quotas: what is told of them, what machines say that they keep out, and how it is mended."""
+"""Quotas: their status, the conditions of VMIs over quota, and the repair of both."""
 
 import asyncio
 
@@ -39,30 +39,30 @@ async def used(c):
 
 async def condition(c, name, of=Machine, machine=None):
     found = (await c.client.list(of, "default")).items if machine is None else [machine]
-    told = [each for one in found for each in one.status.conditions if each.type == name]
-    return told[0] if told else None
+    conditions = [each for one in found for each in one.status.conditions if each.type == name]
+    return conditions[0] if conditions else None
 
 
 async def test_the_status_of_a_quota_has_the_usage():
     async with cluster() as c:
         await limit(c, hard={"pods": "5", "requests.cpu": "1", "count/configmaps": "3"})
 
-        async def is_told(**expected):
+        async def is_reported(**expected):
             return await used(c) == expected
 
         nothing = {"pods": "0", "requests.cpu": "0", "count/configmaps": "0"}
-        await c.until(lambda: is_told(**nothing), 10)
+        await c.until(lambda: is_reported(**nothing), 10)
         await c.client.create(ReplicaSet, replica_set(replicas=2))
         await c.client.create(ConfigMap, {"metadata": {"name": "a", "namespace": "default"}})
         both = {"pods": "2", "requests.cpu": "212m", "count/configmaps": "1"}
-        await c.until(lambda: is_told(**both), 30)
+        await c.until(lambda: is_reported(**both), 30)
         await c.scale("test", 1)
         one = {"pods": "1", "requests.cpu": "106m", "count/configmaps": "1"}
-        await c.until(lambda: is_told(**one), 120)
+        await c.until(lambda: is_reported(**one), 120)
         change = {"spec": {"hard": {"requests.cpu": None, "services": "1"}}}
         await c.client.patch(ResourceQuota, QUOTA, change)
         other = {"pods": "1", "count/configmaps": "1", "services": "0"}
-        await c.until(lambda: is_told(**other), 10)
+        await c.until(lambda: is_reported(**other), 10)
 
 
 async def test_a_pod_with_an_invalid_deletion_time_counts_and_breaks_no_other():
@@ -134,27 +134,27 @@ async def test_a_vmi_over_quota_reports_it_and_runs_once_there_is_room():
         async def are_refused():
             pending = [each for each in await c.machines() if each.status.phase == "Pending"]
             return len(pending) == 2 and all(
-                any(told.type == "Synchronized" for told in each.status.conditions)
+                any(reported.type == "Synchronized" for reported in each.status.conditions)
                 for each in pending
             )
 
         await c.until(are_refused, 30)
         waiting = next(each for each in await c.machines() if each.status.phase == "Pending")
-        told = await condition(c, "Synchronized", machine=waiting)
-        assert (told.status, told.reason) == ("False", "FailedCreate")
-        pod = told.message.split('"')[1]
-        assert told.message == (
+        reported = await condition(c, "Synchronized", machine=waiting)
+        assert (reported.status, reported.reason) == ("False", "FailedCreate")
+        pod = reported.message.split('"')[1]
+        assert reported.message == (
             f'failed to create virtual machine pod: pods "{pod}" is forbidden: exceeded quota: q, '
             "requested: pods=1, used: pods=1, limited: pods=1"
         )
         ready = await condition(c, "Ready", machine=waiting)
         assert (ready.status, ready.reason) == ("False", "PodNotExists")
 
-        async def is_told():
+        async def is_reported():
             events = await c.events(waiting.metadata.name)
             return any("Error creating pod: pods" in event.message for event in events)
 
-        await c.until(is_told, 10)
+        await c.until(is_reported, 10)
 
         async def counts():
             status = (await c.replica_set("test")).status
@@ -219,9 +219,9 @@ async def test_a_set_over_quota_reports_it_and_creates_the_vmis_later():
             return await condition(c, "ReplicaFailure", of=ReplicaSet) is not None
 
         await c.until(is_refused, 30)
-        told = await condition(c, "ReplicaFailure", of=ReplicaSet)
-        assert (told.status, told.reason) == ("True", "FailedCreate")
-        assert f"exceeded quota: q, requested: {counted}=1, used: {counted}=" in told.message
+        reported = await condition(c, "ReplicaFailure", of=ReplicaSet)
+        assert (reported.status, reported.reason) == ("True", "FailedCreate")
+        assert f"exceeded quota: q, requested: {counted}=1, used: {counted}=" in reported.message
         events = [event.message for event in await c.events("test") if event.type == "Warning"]
         assert any("Error creating virtual machine instance:" in text for text in events)
         await c.client.patch(ResourceQuota, QUOTA, {"spec": {"hard": {counted: "3"}}})
@@ -302,8 +302,8 @@ async def test_a_vm_over_quota_is_starting_until_there_is_room():
         await c.until(tells, 30)
         (one,) = (await c.client.list(VirtualMachine, "default")).items
         assert one.status.printable_status == "Starting"
-        told = await condition(c, "Synchronized", of=VirtualMachine)
-        assert "exceeded quota: q" in told.message
+        reported = await condition(c, "Synchronized", of=VirtualMachine)
+        assert "exceeded quota: q" in reported.message
         await c.client.delete(ResourceQuota, QUOTA)
 
         async def runs():
@@ -338,8 +338,8 @@ async def test_vmis_get_the_limit_range_of_their_namespace():
             return await condition(c, "Synchronized") is not None
 
         await c.until(is_refused, 30)
-        told = await condition(c, "Synchronized")
-        assert "maximum memory usage per Container is 32Mi, but" in told.message
+        reported = await condition(c, "Synchronized")
+        assert "maximum memory usage per Container is 32Mi, but" in reported.message
         assert not (await c.client.list(Pod, "default")).items
         await c.client.delete(LimitRange, Key("default", "r"))
         await c.until_ready("test", 1, 10)
@@ -387,10 +387,10 @@ async def test_a_vm_reports_the_rejection_of_its_vmi():
             return await condition(c, "Failure", of=VirtualMachine) is not None
 
         await c.until(fails, 30)
-        told = await condition(c, "Failure", of=VirtualMachine)
-        assert told.reason == "FailedCreate"
-        assert "Failure while starting VMI: " in told.message
-        assert "exceeded quota: q" in told.message
+        reported = await condition(c, "Failure", of=VirtualMachine)
+        assert reported.reason == "FailedCreate"
+        assert "Failure while starting VMI: " in reported.message
+        assert "exceeded quota: q" in reported.message
         await c.client.delete(ResourceQuota, QUOTA)
 
         async def runs():
@@ -407,8 +407,8 @@ async def test_a_pool_over_quota_reports_it_and_grows_later():
         await c.client.create(Pool, pool(replicas=3))
 
         async def is_refused():
-            told = await condition(c, "ReplicaFailure", of=Pool)
-            return told is not None and "exceeded quota: q" in told.message
+            reported = await condition(c, "ReplicaFailure", of=Pool)
+            return reported is not None and "exceeded quota: q" in reported.message
 
         await c.until(is_refused, 30)
         await c.client.patch(ResourceQuota, QUOTA, {"spec": {"hard": {counted: "3"}}})

@@ -1,4 +1,4 @@
-"""A webhook may deny what the loops ask for with a Conflict, too: that is told, and tried again."""
+"""A webhook may deny writes of controllers with a Conflict, too: reported, and retried."""
 
 import asyncio
 

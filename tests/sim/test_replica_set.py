@@ -37,11 +37,11 @@ async def test_each_creation_is_an_event_with_the_message_of_the_user_guide():
         await c.client.create(ReplicaSet, replica_set("test", 3))
         await c.until_ready("test", 3)
         names = {machine.metadata.name for machine in await c.machines()}
-        told = [e for e in await c.events("test") if e.reason == "SuccessfulCreate"]
-        assert {event.message for event in told} == {
+        events = [e for e in await c.events("test") if e.reason == "SuccessfulCreate"]
+        assert {event.message for event in events} == {
             f"Created virtual machine: {name}" for name in names
         }
-        assert {(event.type, event.source.component) for event in told} == {("Normal", COMPONENT)}
+        assert {(event.type, event.source.component) for event in events} == {("Normal", COMPONENT)}
 
 
 async def test_a_deleted_vmi_is_replaced():
@@ -85,8 +85,8 @@ async def test_a_vmi_whose_guest_shuts_down_is_replaced(change):
         await c.until(lambda: _has_new(c, before))
         await c.until_ready("test", 2)
         assert ended.metadata.uid not in {m.metadata.uid for m in await c.machines()}
-        told = [e.message for e in await c.events("test") if e.reason == "SuccessfulDelete"]
-        assert told == [f"Deleted finished virtual machine: {ended.metadata.name}"]
+        messages = [e.message for e in await c.events("test") if e.reason == "SuccessfulDelete"]
+        assert messages == [f"Deleted finished virtual machine: {ended.metadata.name}"]
 
 
 @pytest.mark.parametrize(
@@ -252,9 +252,9 @@ async def test_a_rejected_creation_is_reported_and_not_retried_for_each_replica(
             ]
 
         await c.until(says_failure)
-        told = [e for e in await c.events("test") if e.reason == "FailedCreate"]
-        assert told
-        assert told[0].message.startswith("Error creating virtual machine instance: ")
+        events = [e for e in await c.events("test") if e.reason == "FailedCreate"]
+        assert events
+        assert events[0].message.startswith("Error creating virtual machine instance: ")
 
 
 @pytest.mark.parametrize("policy", ["Background", "Foreground"])

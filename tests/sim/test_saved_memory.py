@@ -149,10 +149,10 @@ async def saved(host: Host, name: str = "vm") -> Mark:
 async def event_message(host: Host, name: str, reason: str) -> str:
     """The message of an event, as soon as it is there."""
 
-    async def is_told():
+    async def is_reported():
         return any(one.reason == reason for one in await host.whole.events(name))
 
-    await host.whole.until(is_told, 300)
+    await host.whole.until(is_reported, 300)
     return next(one.message for one in await host.whole.events(name) if one.reason == reason)
 
 
@@ -205,10 +205,10 @@ async def test_the_clock_of_a_restored_guest_is_set(tmp_path):
         await running(host, "vm", resume_annotations("memory", mark))
         agent = guest_of(host, await machine_of(host, "vm")).agent
 
-        async def is_told():
+        async def is_reported():
             return agent.clock is not None
 
-        await host.whole.until(is_told)
+        await host.whole.until(is_reported)
 
 
 async def test_a_restored_guest_can_be_saved_again(tmp_path):
@@ -275,12 +275,12 @@ async def test_a_restore_interrupted_after_another_machine_resumed_starts_fresh(
 
 
 async def pending(host: Host, claim: str) -> None:
-    """Until it is told that a machine waits for a claim."""
+    """Wait for the event that a machine waits for a claim."""
 
-    async def is_told():
+    async def is_reported():
         return f"saved to claim {claim}: " in await event_message(host, "vm", "SavePending")
 
-    await host.whole.until(is_told)
+    await host.whole.until(is_reported)
 
 
 async def test_a_vmi_runs_on_until_the_claim_for_its_memory_exists(tmp_path):

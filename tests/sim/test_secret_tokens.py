@@ -133,8 +133,8 @@ async def test_a_secret_without_an_account_is_left_alone(monkeypatch, name):
         await created_earlier(c, monkeypatch, name)
         await asyncio.sleep(MINUTE)
         assert await c.client.get(Secret, *reversed(KEY))
-        told = await c.metrics()
-        assert told.value("workqueue_retries_total", name="secret-tokens") == 0
+        metrics = await c.metrics()
+        assert metrics.value("workqueue_retries_total", name="secret-tokens") == 0
 
 
 async def test_an_immutable_secret_is_left_alone():
@@ -143,5 +143,5 @@ async def test_an_immutable_secret_is_left_alone():
         await c.client.create(Secret, secret() | {"immutable": True})
         await asyncio.sleep(MINUTE)
         assert (await c.client.get(Secret, *reversed(KEY))).data is None
-        told = await c.metrics()
-        assert told.value("workqueue_retries_total", name="secret-tokens") == 0
+        metrics = await c.metrics()
+        assert metrics.value("workqueue_retries_total", name="secret-tokens") == 0

@@ -24,12 +24,12 @@ async def test_only_services_outside_the_range_are_reported():
             metadata = {"name": name, "namespace": "default"}
             await c.client.create(Service, {"metadata": metadata, "spec": spec})
 
-        async def told():
+        async def reports():
             found = (await c.client.list(Event)).items
             return [each for each in found if each.reason == "ClusterIPOutOfRange"]
 
-        await c.until(told)
-        (event,) = await told()
+        await c.until(reports)
+        (event,) = await reports()
         assert event.involvedObject.name == "out"
         assert event.type == "Warning"
         assert event.message == (

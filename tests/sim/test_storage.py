@@ -78,7 +78,7 @@ async def bound(c, document):
 
 
 async def refused(c, name):
-    """Until a claim was told why it has to wait: the last such event."""
+    """Wait for an event that says why a claim waits; return the last one."""
     found = []
 
     async def reached():
@@ -184,7 +184,7 @@ async def test_an_unused_claim_is_expanded(disks):
         volume = await c.client.get(PersistentVolume, got.spec.volumeName)
         assert volume.spec.capacity["storage"] == "2Gi"
         assert disks.grown == []
-        assert await is_told(c, "data", "Resize volume succeeded")
+        assert await is_reported(c, "data", "Resize volume succeeded")
 
 
 async def test_a_claim_in_use_is_expanded_in_its_machine(disks):
@@ -218,13 +218,13 @@ async def test_a_clone_waits_until_its_source_exists_and_is_populated(disks):
         document = claim()
         document["metadata"]["annotations"] = {UPLOAD_TARGET: ""}
         await bound(c, document)
-        await c.until(lambda: is_told(c, "copy", "is not populated"), seconds=200)
+        await c.until(lambda: is_reported(c, "copy", "is not populated"), seconds=200)
         done = {"metadata": {"annotations": {PHASE: SUCCEEDED}}}
         await c.client.patch(PersistentVolumeClaim, DATA, done)
         await claim_is(c, "Bound", "copy")
 
 
-async def is_told(c, name, words):
+async def is_reported(c, name, words):
     return any(words in event.message for event in await c.events(name))
 
 
@@ -365,7 +365,7 @@ async def test_a_shared_claim_that_another_host_has_open_is_expanded_there(tmp_p
         held = opened(shared.of(got).disk.path, os.O_RDWR)
         await wants(c, "2Gi")
         await c.until(lambda: waits_for_its_node(c))
-        await c.until(lambda: is_told(c, "data", "is not resized: no answer"))
+        await c.until(lambda: is_reported(c, "data", "is not resized: no answer"))
         volume = await c.client.get(PersistentVolume, got.spec.volumeName)
         assert volume.spec.capacity["storage"] == "2Gi"
         assert (await claim_of(c)).status.capacity["storage"] == "1Gi"

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.looptime
 LOOP = system_config.controller(
     {AUTHENTICATION: lambda: system_config.authentication("USERS", "PROXIES")}
 )
-TOLD = {"client-ca-file": "USERS", "requestheader-client-ca-file": "PROXIES", **REQUEST_HEADERS}
+EXPECTED = {"client-ca-file": "USERS", "requestheader-client-ca-file": "PROXIES", **REQUEST_HEADERS}
 
 
 async def data(c, key):
@@ -40,21 +40,21 @@ async def since(c):
 
 async def test_both_config_maps_exist_and_are_recreated():
     async with cluster(stand_ins=[LOOP]) as c:
-        await until_data_is(c, AUTHENTICATION, TOLD)
+        await until_data_is(c, AUTHENTICATION, EXPECTED)
         first = await since(c)
         assert system_config._DAY.fullmatch(first["since"])
         for key in (AUTHENTICATION, TRACKING):
             await c.client.delete(ConfigMap, key)
-        await until_data_is(c, AUTHENTICATION, TOLD)
+        await until_data_is(c, AUTHENTICATION, EXPECTED)
         assert await since(c) == first
 
 
 async def test_changed_fields_are_restored_and_added_ones_stay():
     async with cluster(stand_ins=[LOOP]) as c:
-        await until_data_is(c, AUTHENTICATION, TOLD)
+        await until_data_is(c, AUTHENTICATION, EXPECTED)
         forged = {"client-ca-file": "FORGED", "more": "x"}
         await c.client.patch(ConfigMap, AUTHENTICATION, {"data": forged})
-        await until_data_is(c, AUTHENTICATION, {**TOLD, "more": "x"})
+        await until_data_is(c, AUTHENTICATION, {**EXPECTED, "more": "x"})
 
 
 async def test_the_date_since_which_legacy_tokens_are_tracked_stays():
@@ -64,5 +64,5 @@ async def test_the_date_since_which_legacy_tokens_are_tracked_stays():
         await until_data_is(c, TRACKING, today)
         await c.client.patch(ConfigMap, TRACKING, {"data": {"since": "2020-02-02"}})
         await c.client.patch(ConfigMap, AUTHENTICATION, {"data": {"client-ca-file": "FORGED"}})
-        await until_data_is(c, AUTHENTICATION, TOLD)
+        await until_data_is(c, AUTHENTICATION, EXPECTED)
         assert await data(c, TRACKING) == {"since": "2020-02-02"}

@@ -1,4 +1,4 @@
-"""VirtualMachines in a whole cluster: their machines come, go and come again as they are told."""
+"""VirtualMachines in a whole cluster: VMIs come, go and come again as requested."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -112,7 +112,7 @@ async def gone(c: Cluster) -> None:
 
 
 async def happened(c: Cluster) -> list[tuple[str, str]]:
-    """Reasons and messages of what was told of the VirtualMachine itself."""
+    """Return the reasons and messages of the VirtualMachine's own events."""
     return [
         (event.reason or "", event.message or "")
         for event in await c.events(KEY.name)
@@ -307,9 +307,9 @@ async def test_a_restart_creates_another_vmi_of_the_same_name():
         await tell(c, "restart")
         second = await runs(c, other_than=first)
         stopped = "Stopped the virtual machine by deleting the virtual machine instance "
-        told_of = await happened(c)
-        assert ("SuccessfulDelete", stopped + KEY.name) in told_of
-        assert [reason for reason, _ in told_of].count("SuccessfulDelete") == 1
+        recorded = await happened(c)
+        assert ("SuccessfulDelete", stopped + KEY.name) in recorded
+        assert [reason for reason, _ in recorded].count("SuccessfulDelete") == 1
         assert (await get(c)).status.state_change_requests == []
         await asyncio.sleep(600)
         assert (await machine(c)).metadata.uid == second

@@ -58,15 +58,17 @@ async def test_a_watchdog_performs_its_action(action, follows, phase, deed):
         if follows is not None:
             c.end(machine, follows)
 
-        async def is_told():
+        async def is_reported():
             return await events_of(c)
 
-        await c.until(is_told)
+        await c.until(is_reported)
         machine = await in_phase(c, phase)
         assert await events_of(c) == [
             ("Warning", f"The guest no longer feeds its watchdog: {deed}.")
         ]
         if action == "poweroff":
-            told = [(e.type, e.message) for e in await c.events(KEY.name) if e.reason == "Stopped"]
+            events = [
+                (e.type, e.message) for e in await c.events(KEY.name) if e.reason == "Stopped"
+            ]
             why = "The VirtualMachineInstance was powered off by its watchdog."
-            assert told == [("Warning", why)]
+            assert events == [("Warning", why)]

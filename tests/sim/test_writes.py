@@ -21,7 +21,7 @@ from corral.server.app import ApiServer
 pytestmark = pytest.mark.looptime
 
 MACHINES = 30
-"""More than the events that are told of one set at once."""
+"""More than the events of one set that are written at once."""
 OF_MACHINES = Machine, "virtualmachineinstances.kubevirt.io"
 
 
@@ -148,6 +148,6 @@ async def test_vmis_of_a_set_trigger_no_sync_of_vms():
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 3))
         await c.until_ready("test", 3)
-        told = await c.metrics()
-        assert told.value("workqueue_adds_total", name="vm") == 0
-        assert told.value("workqueue_adds_total", name="vmi") >= 3
+        metrics = await c.metrics()
+        assert metrics.value("workqueue_adds_total", name="vm") == 0
+        assert metrics.value("workqueue_adds_total", name="vmi") >= 3

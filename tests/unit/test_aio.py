@@ -14,7 +14,7 @@ async def test_a_signal_wakes_present_and_later_waiters():
     await asyncio.sleep(0)
     assert not any(each.done() for each in waiting)
     signal.set()
-    signal.clear()  # who waited was told nevertheless
+    signal.clear()  # who waited was woken nevertheless
     async with asyncio.timeout(60):
         await asyncio.gather(*waiting)
     signal.set()

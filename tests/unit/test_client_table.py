@@ -40,8 +40,8 @@ def test_what_a_page_does_not_tell_or_tells_otherwise_is_named(seen):
     part = ClientTables()
     part.add(("kubectl", "Waiting", "kubectl 1.20"), passed=True)
     part.add(("kubectl", "Waiting", "kubectl 1.40"), passed=True)
-    told = part.differences(ClientTables.read(seen.text()))
-    assert told == [
+    differences = part.differences(ClientTables.read(seen.text()))
+    assert differences == [
         "kubectl 1.20: Waiting: yes, but docs/clients.md says **no**",
         "kubectl 1.40: Waiting: yes, but docs/clients.md says nothing",
     ]

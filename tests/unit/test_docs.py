@@ -141,7 +141,7 @@ def test_every_command_has_help_with_an_example_that_it_understands(name):
 
 
 @pytest.mark.parametrize("name", LEAVES)
-def test_a_wrong_option_is_told_with_where_help_is(name, capsys, monkeypatch, tmp_path):
+def test_a_wrong_option_is_reported_with_the_way_to_help(name, capsys, monkeypatch, tmp_path):
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert run([*name.split(), "--no-such-option"]) == 2
     said = capsys.readouterr().err

@@ -22,8 +22,8 @@ def test_no_failure_is_without_words(error, words):
 
 
 async def test_what_asyncio_gives_up_is_said():
-    with pytest.raises(TimeoutError) as told:
+    with pytest.raises(TimeoutError) as raised:
         async with asyncio.timeout(0):
             await asyncio.sleep(1)
-    assert str(told.value) == ""
-    assert describe(told.value) == "it took too long"
+    assert str(raised.value) == ""
+    assert describe(raised.value) == "it took too long"

@@ -6,7 +6,7 @@ import threading
 import pytest
 from prometheus_client import exposition
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from tests.exposition import Told
+from tests.exposition import Scrape
 
 from corral import metrics
 from corral.metrics import Histogram, Registry, Stages, counter, gauge, histogram
@@ -15,9 +15,9 @@ OPEN_METRICS = "application/openmetrics-text;version=1.0.0"
 HOSTILE = 'a "quoted" \\ word\nand a line'
 
 
-async def told(**sources) -> Told:
+async def scraped(**sources) -> Scrape:
     body, _ = await Registry(**sources).text()
-    return Told(body.decode())
+    return Scrape(body.decode())
 
 
 def source(*families):
@@ -36,7 +36,7 @@ def counted(value: float, **labels: str):
 async def test_labels_and_help_are_escaped_and_read_back_whole():
     family = gauge("thing", HOSTILE)
     family.add(1, {"name": HOSTILE})
-    scrape = await told(things=source(family))
+    scrape = await scraped(things=source(family))
     assert scrape.value("thing", name=HOSTILE) == 1
     assert scrape.families["thing"].documentation == HOSTILE
     assert scrape.families["thing"].type == "gauge"
@@ -45,7 +45,7 @@ async def test_labels_and_help_are_escaped_and_read_back_whole():
 async def test_families_of_one_name_are_merged():
     body, _ = await Registry(a=source(counted(1, node="a")), b=source(counted(2, node="b"))).text()
     assert body.count(b"# TYPE things_total counter") == 1
-    scrape = Told(body.decode())
+    scrape = Scrape(body.decode())
     assert scrape.value("things_total", node="a") == 1
     assert scrape.value("things_total", node="b") == 2
 
@@ -56,7 +56,7 @@ async def test_a_histogram_counts_from_the_smallest_bound_up():
         took.observe(seconds)
     family = histogram("took_seconds", "How long.")
     family.add_histogram(took, {"what": "it"})
-    scrape = await told(it=source(family))
+    scrape = await scraped(it=source(family))
     counts = [scrape.value("took_seconds_bucket", le=bound) for bound in ("0.5", "2.0", "+Inf")]
     assert counts == [1, 3, 4]
     assert scrape.value("took_seconds_count") == 4
@@ -80,7 +80,7 @@ async def test_a_source_that_fails_hides_no_other():
 
     registry = Registry(bad=fail, good=source(counted(1)))
     await registry.text()
-    scrape = Told((await registry.text())[0].decode())
+    scrape = Scrape((await registry.text())[0].decode())
     assert scrape.value("things_total") == 1
     assert scrape.value("corral_scrape_failures_total", source="bad") == 2
     assert scrape.value("corral_scrape_failures_total", source="good") == 0
@@ -89,7 +89,7 @@ async def test_a_source_that_fails_hides_no_other():
 @pytest.mark.looptime
 async def test_a_source_that_hangs_is_not_waited_for(looptime):
     registry = Registry(stuck=asyncio.Event().wait, good=source(counted(1)))
-    scrape = Told((await registry.text())[0].decode())
+    scrape = Scrape((await registry.text())[0].decode())
     assert looptime == metrics.SOURCE_SECONDS
     assert scrape.value("things_total") == 1
     assert scrape.value("corral_scrape_failures_total", source="stuck") == 1
@@ -121,7 +121,7 @@ async def test_a_stage_lasts_from_the_end_of_the_one_before():
     stages.end("first", "never begun")
     stages.forget("a")
     stages.end("second", "a")
-    scrape = await told(stages=source(stages.family()))
+    scrape = await scraped(stages=source(stages.family()))
     assert scrape.value("stage_seconds_sum", stage="first") == 2
     assert scrape.value("stage_seconds_sum", stage="second") == 20
     assert scrape.value("stage_seconds_count", stage="second") == 1

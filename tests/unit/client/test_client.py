@@ -218,8 +218,8 @@ def test_paths_are_kubernetes():
     assert KINDS.by_kind("", "Pod") is pods
 
 
-async def told_of(watch):
-    """The object of the next change that a watch tells of."""
+async def object_of_next(watch):
+    """Return the object of the next event of a watch."""
     return (await anext(watch)).object
 
 
@@ -232,7 +232,7 @@ async def test_an_object_of_a_response_is_not_decoded_again_in_a_watch(client):
         for writer in (own, acting):
             made = await writer.create(ConfigMap, config(f"a{len(known)}", x="y"))
             assert known[-1] is made
-            assert await told_of(watch) is made
+            assert await object_of_next(watch) is made
 
 
 async def test_another_view_of_a_response_is_another_object(client):
@@ -241,9 +241,9 @@ async def test_another_view_of_a_response_is_another_object(client):
         client.watch(Partial, kind=kind_of(ConfigMap), resource_version="1")
     ) as watch:
         made = await own.create(ConfigMap, config("a"))
-        told = await told_of(watch)
-    assert type(told) is Partial
-    assert key_of(told) == key_of(made)
+        seen = await object_of_next(watch)
+    assert type(seen) is Partial
+    assert key_of(seen) == key_of(made)
 
 
 def test_the_number_of_cached_responses_is_limited():

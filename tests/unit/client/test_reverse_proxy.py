@@ -18,7 +18,7 @@ AUTHORITY = trustme.CA()
 PORT_FORWARD = "SPDY/3.1+portforward.k8s.io"
 
 
-async def told(request):
+async def described(request):
     names = sorted({"authorization", "cookie", "x-user"} & set(request.headers))
     body = (await request.body()).decode()
     return PlainTextResponse(f"{request.method} {request.url.query} {names} {body}", 202)
@@ -44,7 +44,7 @@ async def denied(websocket):
 
 BEHIND = Starlette(
     routes=[
-        Route("/told", told, methods=["GET", "POST"]),
+        Route("/described", described, methods=["GET", "POST"]),
         Route("/streamed", streamed),
         WebSocketRoute("/echo", echo),
         WebSocketRoute("/denied", denied),

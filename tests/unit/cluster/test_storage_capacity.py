@@ -28,7 +28,7 @@ def storage_class(name, provisioner=CORRAL_PROVISIONER, **parameters):
     return msgspec.convert(document, StorageClass)
 
 
-def told(nodes, classes):
+def observed_capacities(nodes, classes):
     """The objects as (storage, class, capacity)."""
     return {
         (
@@ -43,7 +43,7 @@ def told(nodes, classes):
 def test_each_storage_has_an_object_for_each_class():
     nodes = [node("one"), node("two", "b", "5")]
     classes = [storage_class("corral"), storage_class("corral-wait")]
-    assert told(nodes, classes) == {
+    assert observed_capacities(nodes, classes) == {
         ("a", "corral", "1000"),
         ("a", "corral-wait", "1000"),
         ("b", "corral", "5"),
@@ -65,7 +65,7 @@ def test_nodes_of_one_host_share_an_object():
     ids=["of another provisioner", "overcommitting"],
 )
 def test_other_classes_have_none(other):
-    assert told([node("one")], [other]) == set()
+    assert observed_capacities([node("one")], [other]) == set()
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_other_classes_have_none(other):
     [node("one", ""), node("one", left=""), node("one", left="much"), node("one", left="-1")],
 )
 def test_nodes_without_a_measured_storage_have_none(incomplete):
-    assert told([incomplete], [storage_class("corral")]) == set()
+    assert observed_capacities([incomplete], [storage_class("corral")]) == set()
 
 
 def test_names_are_stable():

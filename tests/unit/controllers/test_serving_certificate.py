@@ -63,7 +63,7 @@ async def test_the_first_process_creates_the_secret_and_others_read_it(client):
     assert secret.type == "kubernetes.io/tls"
 
 
-async def test_a_missing_namespace_is_told(client):
+async def test_a_missing_namespace_is_reported(client):
     with pytest.raises(NotFound, match='namespaces "nowhere" not found'):
         await ensure(client, "nowhere")
 

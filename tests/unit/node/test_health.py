@@ -1,4 +1,4 @@
-"""What is told of a part that is not well."""
+"""The reports of a part that has a problem."""
 
 from structlog.testing import capture_logs
 
@@ -6,12 +6,12 @@ from corral.node.health import Health
 
 
 def test_a_problem_is_reported_when_it_begins_changes_and_ends():
-    told = []
-    health = Health("DNS", lambda: told.append(health.problem))
+    problems = []
+    health = Health("DNS", lambda: problems.append(health.problem))
     with capture_logs() as logged:
         for problem in ("", "no server", "no server", "no socket", "", ""):
             health.report(problem)
-    assert told == ["no server", "no socket", ""]
+    assert problems == ["no server", "no socket", ""]
     assert [(one["log_level"], one.get("problem")) for one in logged] == [
         ("warning", "no server"),
         ("warning", "no socket"),

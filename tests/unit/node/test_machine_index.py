@@ -73,8 +73,8 @@ def index(*machines):
 )
 def test_the_users_of_a_claim_are_named(other, facts, has):
     mine = instance("mine")
-    told = index((mine, RUNS), (other, facts)).users(mine, "disk")
-    assert told == ("the claim data is in use by other" if has else "")
+    users = index((mine, RUNS), (other, facts)).users(mine, "disk")
+    assert users == ("the claim data is in use by other" if has else "")
 
 
 def test_an_unknown_claim_has_no_users():

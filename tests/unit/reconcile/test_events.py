@@ -31,9 +31,11 @@ def test_repeated_events_are_counted():
 
 def test_many_different_messages_for_one_reason_become_one_event():
     correlator = EventCorrelator()
-    told = [correlator.record(event_key(f"message {number}"), NOW).message for number in range(12)]
-    assert told[:9] == [f"message {number}" for number in range(9)]
-    assert told[9:] == [f"{COMBINED}message {number}" for number in range(9, 12)]
+    messages = [
+        correlator.record(event_key(f"message {number}"), NOW).message for number in range(12)
+    ]
+    assert messages[:9] == [f"message {number}" for number in range(9)]
+    assert messages[9:] == [f"{COMBINED}message {number}" for number in range(9, 12)]
     assert correlator.record(event_key("message 12"), NOW).count == 4
     later = NOW + timedelta(seconds=601)
     assert correlator.record(event_key("calm again"), later).message == "calm again"
@@ -43,8 +45,8 @@ def test_slowly_arriving_messages_are_aggregated():
     """What counts is the time since the last one, as in client-go's EventAggregator."""
     correlator = EventCorrelator()
     moments = [NOW + timedelta(seconds=600 * number) for number in range(10)]
-    told = [correlator.record(event_key(f"message {at}"), at) for at in moments]
-    assert [each.message.startswith(COMBINED) for each in told] == [False] * 9 + [True]
+    recorded = [correlator.record(event_key(f"message {at}"), at) for at in moments]
+    assert [each.message.startswith(COMBINED) for each in recorded] == [False] * 9 + [True]
 
 
 def others(correlator, count):
@@ -72,8 +74,8 @@ def test_frequent_events_stay_cached():
 
 def test_events_of_an_object_are_rate_limited():
     correlator = EventCorrelator()
-    told = [correlator.record(event_key("x", reason=f"R{n}"), NOW) for n in range(BURST + 5)]
-    assert [each is None for each in told] == [False] * BURST + [True] * 5
+    recorded = [correlator.record(event_key("x", reason=f"R{n}"), NOW) for n in range(BURST + 5)]
+    assert [each is None for each in recorded] == [False] * BURST + [True] * 5
     assert correlator.record(event_key("x", name="b"), NOW) is not None
     later = NOW + timedelta(seconds=300)
     assert correlator.record(event_key("x", reason="R"), later) is not None
@@ -143,10 +145,10 @@ async def test_waiting_events_share_a_commit_and_keep_their_order(client, store)
     before = sum(store.commits.counts)
     await written(events)
     assert sum(store.commits.counts) - before == 1
-    told = sorted(
+    stored = sorted(
         (await client.list(Event)).items, key=lambda one: int(one.metadata.resourceVersion)
     )
-    assert [event.message for event in told] == [f"{number}" for number in range(BURST)]
+    assert [event.message for event in stored] == [f"{number}" for number in range(BURST)]
 
 
 @pytest.mark.looptime
@@ -197,9 +199,9 @@ async def test_an_unresponsive_server_delays_events_for_a_limited_time(server, c
         await asyncio.sleep(45)
         assert (await client.list(Event)).items == []
         await asyncio.sleep(30)
-        events.recorder("tester").event(about, "Normal", "Noise", "told")
+        events.recorder("tester").event(about, "Normal", "Noise", "noise")
         await asyncio.sleep(1)
-    assert [event.message for event in (await client.list(Event)).items] == ["told"]
+    assert [event.message for event in (await client.list(Event)).items] == ["noise"]
 
 
 def test_a_clock_set_back_does_not_rate_limit():

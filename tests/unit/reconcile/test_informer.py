@@ -186,7 +186,7 @@ async def test_objects_deleted_between_watches_leave_the_cache_and_indexes(clien
         await informer.synced()
         assert informer.has_synced is True
         await client.delete(ConfigMap, Key("default", "gone"))
-        assert troubled.trouble, "no watch has told of it"
+        assert troubled.trouble, "no watch has shown it"
         await settle()
     assert (troubled.trouble, troubled.lists) == ([], 2)
     assert names(informer.items()) == names(informer.indexed("color", "red")) == ["stays"]

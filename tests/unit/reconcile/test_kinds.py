@@ -68,7 +68,7 @@ async def remove(client):
 
 @asynccontextmanager
 async def following(client):
-    """A world, and the kinds of which one who follows it was told beside those built in."""
+    """Kinds that change, and those that a follower was notified of, beside those built in."""
     context, notified = ControllerContext(client), []
 
     def came(kind):

@@ -495,10 +495,10 @@ async def reading(scope, receive, send):
         size += len(message["body"])
         if not message["more_body"]:
             break
-    told = str(size).encode()
-    headers = [(b"content-length", str(len(told)).encode())]
+    body = str(size).encode()
+    headers = [(b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
-    await send({"type": "http.response.body", "body": told})
+    await send({"type": "http.response.body", "body": body})
 
 
 @pytest.mark.parametrize(
@@ -762,7 +762,7 @@ def ending(thing):
 
 @pytest.mark.parametrize("size", [8_000, 40_000])
 async def test_reading_watchers_are_not_aborted(tmp_path, size):
-    """All are told of a change at the same time, and none of them waits."""
+    """All get a change at the same time, and none of them waits."""
     async with running(tmp_path / "pki") as served, AsyncExitStack() as stack:
         served.server.watches._backlog = Backlog(6 * BUFFERED_BYTES + size)
         watchers = [await stack.enter_async_context(served.connection()) for _ in range(20)]
@@ -777,7 +777,7 @@ async def test_reading_watchers_are_not_aborted(tmp_path, size):
 
 
 async def test_a_watcher_that_does_not_read_is_aborted(tmp_path):
-    """Many that read nothing would fill the memory with what is to be told to them."""
+    """Many that read nothing would fill the memory with what is pending for them."""
     data = {"metadata": {"name": "a"}, "data": {"pad": "x" * 1_000_000}}
     body = json.dumps(data).encode()
     async with running(tmp_path / "pki") as served, AsyncExitStack() as stack:
@@ -1081,8 +1081,8 @@ def test_cached_heads_exclude_headers_of_single_responses():
         response = Response(headers=[("content-type", "text/plain"), *own])
         assert asgi._try_send_at_once(send, response, b"ok")
         lines = set(sent[-1][1].decode().splitlines())
-        told = {f"audit-id: {number}", f'etag: "{number}"', "content-type: text/plain"}
-        assert lines == told | {"content-length: 2"}
+        expected = {f"audit-id: {number}", f'etag: "{number}"', "content-type: text/plain"}
+        assert lines == expected | {"content-length: 2"}
     assert asgi._common_head.cache_info().misses == 1
     broken = Response(headers=[("etag", '"\r\nx: y"')])
     assert not asgi._try_send_at_once(send, broken, b"ok")

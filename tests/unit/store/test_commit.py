@@ -121,8 +121,8 @@ async def test_the_reserve_is_not_used_for_updates_of_terminating_objects(store,
     assert disk.pieces == before
     assert await outcomes(write("x/a", "x/b", deletionGracePeriodSeconds=0)) == ["Record"]
     assert await outcomes(write("x/a", deletionGracePeriodSeconds=0)) == ["Record"]
-    told = thing("a", **(held | {"finalizers": ["x/a"]})) | {"status": {"phase": "Succeeded"}}
-    assert await outcomes(store.write(KIND, key("a"), told)) == ["Record"]
+    updated = thing("a", **(held | {"finalizers": ["x/a"]})) | {"status": {"phase": "Succeeded"}}
+    assert await outcomes(store.write(KIND, key("a"), updated)) == ["Record"]
 
 
 async def test_without_a_reserve_deletions_are_rejected(store, disk):

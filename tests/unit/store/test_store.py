@@ -216,9 +216,9 @@ async def test_changes_since_a_revision(store):
     assert store.changes(KIND, seen) == []
     await write(store, "a", spec=2)
     await store.delete(KIND, key("b"), thing("b"))
-    told = store.changes(KIND, seen)
-    assert [(each.record.key.name, each.deleted) for each in told] == [("a", False), ("b", True)]
-    assert told[0].previous.revision == 1
+    changes = store.changes(KIND, seen)
+    assert [(each.record.key.name, each.deleted) for each in changes] == [("a", False), ("b", True)]
+    assert changes[0].previous.revision == 1
     assert store.last_changed(KIND) == store.revision
 
 
@@ -228,9 +228,9 @@ async def test_a_watch_from_a_revision_has_all_changes_in_order(store):
     await write(store, "a", spec=2)
     await store.delete(KIND, key("a"), thing("a"))
     watch = store.watch(KIND, since)
-    told = await watch.next_events(1)
-    assert [(event.revision, event.deleted) for event in told] == [(2, False), (3, True)]
-    assert told[0].previous is not None
+    events = await watch.next_events(1)
+    assert [(event.revision, event.deleted) for event in events] == [(2, False), (3, True)]
+    assert events[0].previous is not None
     watch.close()
 
 
@@ -391,8 +391,8 @@ async def test_objects_with_a_lifetime_expire():
     now = 1061.0
     watch = store.watch(KIND, store.revision)
     await store.tidy()
-    told = await watch.next_events(1)
-    assert [(event.record.key.name, event.deleted) for event in told] == [("old", True)]
+    events = await watch.next_events(1)
+    assert [(event.record.key.name, event.deleted) for event in events] == [("old", True)]
     assert [record.key.name for record in store.objects(KIND)] == ["young"]
     await store.close()
 

@@ -16,7 +16,7 @@ NAMESPACES = st.sampled_from(["", "one", "two"])
 
 
 class SharedLog(Log):
-    """A log in memory that stays when the store over it is closed, and fails when told to."""
+    """A log in memory that stays when the store over it is closed, and fails if a test says so."""
 
     failing = False
 

@@ -85,7 +85,7 @@ async def test_commits_after_a_damaged_frame_are_recovered(path, offset):
         try:
             found, damaged, said = await opened(copy)
         except LogError as error:
-            assert "damaged" in str(error)  # noqa: PT017 - told, and nothing is dropped
+            assert "damaged" in str(error)  # noqa: PT017 - reported, and nothing is dropped
             continue
         assert sorted(found + [each.name for each in damaged]) == ALL
         assert "was damaged in" in said
@@ -107,7 +107,7 @@ async def test_commits_after_a_block_of_zeros_are_recovered(path):
         try:
             found, damaged, said = await opened(copy)
         except LogError as error:
-            assert "Put a backup in its place" in str(error)  # noqa: PT017 - it is told
+            assert "Put a backup in its place" in str(error)  # noqa: PT017 - it is reported
             continue
         opening += 1
         assert "n10" in found

@@ -51,7 +51,7 @@ def test_served_versions_are_listed_by_preference():
     ]
     groups = [each.group for each in served]
     together = [group for group, _ in itertools.groupby(groups)]
-    assert len(together) == len(set(groups)), "the versions of a group are told together"
+    assert len(together) == len(set(groups)), "the versions of a group are listed together"
     assert KINDS.served(GroupVersion("kubevirt.io", "v1alpha2")) == (
         VIRTUAL_MACHINE_INSTANCE,
         REPLICA_SET,

@@ -19,7 +19,7 @@ AWKWARD = "/srv/my lab%h $HOME ü\"'\\;"
 @pytest.fixture
 def systemctl(tmp_path, monkeypatch):
     """A systemctl that records its arguments."""
-    calls, path = tmp_path / "told", tmp_path / "bin"
+    calls, path = tmp_path / "calls", tmp_path / "bin"
     path.mkdir()
     version = 'case "$*" in *--version) echo systemd 257;; esac'
     (path / "systemctl").write_text(f'#!/bin/sh\necho "$SYSTEMD_OFFLINE $*" >>{calls}\n{version}\n')

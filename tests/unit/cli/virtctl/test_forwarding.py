@@ -118,7 +118,7 @@ async def test_each_connection_has_its_stream_and_half_closes(session):
         writer.write(b"question")
         assert await machine.sent.get() == b"question"
         writer.write_eof()
-        assert await machine.sent.get() == b"", "the machine is told that the client said all"
+        assert await machine.sent.get() == b"", "the machine sees the end of what the client sends"
         machine.say(b"an", b"swer", None)
         assert await reader.read() == b"answer"
         writer.close()

@@ -1,4 +1,4 @@
-"""What may be believed of what is told."""
+"""Metrics that the autoscaler reads, and those that it does not trust."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta

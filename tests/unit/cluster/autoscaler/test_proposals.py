@@ -1,4 +1,4 @@
-"""What each kind of metric asks for, and the words in which it is told."""
+"""The replicas that each kind of metric proposes, and the messages about them."""
 
 import asyncio
 from datetime import UTC, datetime, timedelta
@@ -46,8 +46,8 @@ NO_TARGET = (
 )
 
 
-class Told:
-    """Metrics that all tell one value, in thousandths, or why they do not."""
+class FixedMetrics:
+    """Metrics that all have one value, in thousandths; or the message of their error."""
 
     def __init__(self, value: int | str) -> None:
         self.value = value
@@ -73,7 +73,7 @@ class Told:
 async def ask(spec: dict, value: int | str):
     pod = msgspec.convert(POD, Pod, strict=False)
     state = ScaleState(current=1, observed=2, pods=[pod], now=NOW)
-    proposals = Proposals(Told(value), "default", "app=web", state)
+    proposals = Proposals(FixedMetrics(value), "default", "app=web", state)
     return await proposals.evaluate(msgspec.convert(spec, MetricSpec))
 
 
@@ -259,7 +259,7 @@ def test_the_tolerance_is_configurable(behavior, tolerance):
 
 @pytest.mark.looptime
 async def test_metrics_are_requested_concurrently(looptime):
-    class Slow(Told):
+    class Slow(FixedMetrics):
         async def of_external(self, _namespace, _metric):
             await asyncio.sleep(10)
             return self.known()

@@ -47,7 +47,7 @@ class Case:
 
     phases: Running, Pending, Failed, Succeeded, or Deleted while it runs.
     ready: True, or False; a pod that is not has never been.  hot: which have just started.
-    levels: what each uses in thousandths; None, or no entry, is a pod of which nothing is told.
+    levels: what each uses in thousandths; None, or no entry, is a pod without a sample.
     """
 
     source: str
@@ -276,7 +276,7 @@ UTILIZATION = [
         tolerance=Tolerance(0.34, 0.1),
     ),
     Case(
-        "RC what is told of pods that are not there does not count",
+        "RC samples of pods that are not there do not count",
         24,
         (4000, 9500, 3000, 7000, 3200, 2000),
         100,
@@ -328,9 +328,7 @@ UTILIZATION = [
         requests=("1", "1", "2", "2"),
         utilization=6,
     ),
-    Case(
-        "RC one pod too many, of which nothing is told", 2, (100, 100), 50, 2, "RRR", utilization=10
-    ),
+    Case("RC one pod too many, without a sample", 2, (100, 100), 50, 2, "RRR", utilization=10),
     Case("HC more pods than are wanted", 4, (500,) * 5, 50, 4, "RRRRR", utilization=50),
     Case(
         "HC fewer pods than are wanted", 2, (200,), 50, 4, "R", requests=("200m",), utilization=100
@@ -383,7 +381,7 @@ AVERAGE = [
     ),
     Case("RC missing pods are at the target", 5, (20000, 19000, 21000), 20000, 5, value=20000),
     Case(
-        "RC one pod too many, of which nothing is told",
+        "RC one pod too many, without a sample",
         2,
         (10000,) * 2,
         17000,

@@ -61,19 +61,19 @@ def reckon(of: Budget, present: list[Pod], expected: int, now=NOW) -> dict:
     ],
 )
 def test_allowed_disruptions(spec, present, expected, desired, allowed):
-    told = reckon(budget(**spec), present, expected)
-    assert (told["desiredHealthy"], told["disruptionsAllowed"]) == (desired, allowed)
-    assert (told["expectedPods"], told["observedGeneration"]) == (expected, 3)
-    assert told["conditions"][0]["status"] == ("True" if allowed else "False")
+    status = reckon(budget(**spec), present, expected)
+    assert (status["desiredHealthy"], status["disruptionsAllowed"]) == (desired, allowed)
+    assert (status["expectedPods"], status["observedGeneration"]) == (expected, 3)
+    assert status["conditions"][0]["status"] == ("True" if allowed else "False")
 
 
 def test_evicted_pods_do_not_count_as_healthy():
     recorded = {"disruptedPods": {"pod0": STAMP, "pod3": STAMP, "gone": STAMP}}
     of = budget(recorded, maxUnavailable=1)
     present = pods(3, going=1)
-    told = reckon(of, present, 4)
-    assert told["currentHealthy"] == 2
-    assert told["disruptedPods"] == {"pod0": STAMP}
+    status = reckon(of, present, 4)
+    assert status["currentHealthy"] == 2
+    assert status["disruptedPods"] == {"pod0": STAMP}
     going = allowed_disruptions.unconfirmed(of, present, NOW)
     assert (going.overdue, going.next_seconds) == ([], 120)
     late = allowed_disruptions.unconfirmed(of, present, NOW + timedelta(seconds=120))
@@ -84,11 +84,11 @@ def test_evicted_pods_do_not_count_as_healthy():
 
 def test_only_changed_fields_are_written():
     of = budget({"disruptedPods": {"gone": STAMP}}, maxUnavailable=1)
-    told = reckon(of, pods(4), 4)
-    written = allowed_disruptions.patch(of, told)
+    status = reckon(of, pods(4), 4)
+    written = allowed_disruptions.patch(of, status)
     assert written is not None
     assert written["disruptedPods"] is None
-    after = budget(told, maxUnavailable=1)
+    after = budget(status, maxUnavailable=1)
     assert (
         allowed_disruptions.patch(after, reckon(after, pods(4), 4, NOW + timedelta(hours=1)))
         is None
@@ -101,7 +101,7 @@ def test_only_changed_fields_are_written():
 
 def test_a_budget_that_cannot_be_computed_allows_nothing():
     before = reckon(budget(maxUnavailable=1), pods(4), 4)
-    told = allowed_disruptions.failed(budget(before, maxUnavailable=1), "nobody knows", NOW)
-    assert (told["disruptionsAllowed"], told["currentHealthy"]) == (0, 4)
-    (condition,) = told["conditions"]
+    status = allowed_disruptions.failed(budget(before, maxUnavailable=1), "nobody knows", NOW)
+    assert (status["disruptionsAllowed"], status["currentHealthy"]) == (0, 4)
+    (condition,) = status["conditions"]
     assert (condition["reason"], condition["message"]) == ("SyncFailed", "nobody knows")

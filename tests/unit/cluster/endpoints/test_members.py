@@ -1,4 +1,4 @@
-"""Which pods answer for a Service, and how they are told of."""
+"""The pods that answer for a Service, and their endpoints."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -75,7 +75,7 @@ def test_members_match_the_selector_have_an_address_and_are_not_finished():
 
 
 @pytest.mark.parametrize(
-    ("ready", "going", "always", "told"),
+    ("ready", "going", "always", "expected"),
     [
         (True, False, False, (True, True, False)),
         (False, False, False, (False, False, False)),
@@ -85,30 +85,30 @@ def test_members_match_the_selector_have_an_address_and_are_not_finished():
         (True, True, True, (True, True, True)),
     ],
 )
-def test_conditions_of_endpoints(ready, going, always, told):
+def test_conditions_of_endpoints(ready, going, always, expected):
     one = service(publishNotReadyAddresses=always)
     conditions = endpoint(one, pod(ready=ready, going=going), "IPv4").conditions
-    assert (conditions.ready, conditions.serving, conditions.terminating) == told
+    assert (conditions.ready, conditions.serving, conditions.terminating) == expected
 
 
 def test_an_endpoint_names_its_pod_and_node():
-    told = endpoint(service(), pod(), "IPv4")
-    assert told.addresses == ["10.244.0.2"]
-    assert (told.targetRef.kind, told.targetRef.name, told.targetRef.uid) == (
+    member = endpoint(service(), pod(), "IPv4")
+    assert member.addresses == ["10.244.0.2"]
+    assert (member.targetRef.kind, member.targetRef.name, member.targetRef.uid) == (
         "Pod", "one", "uid-one",
     )  # fmt: skip
-    assert told.nodeName == "node0"
-    assert told.zone is None
+    assert member.nodeName == "node0"
+    assert member.zone is None
     assert endpoint(service(), pod(), "IPv6").addresses == ["fd00::2"]
 
 
 @pytest.mark.parametrize(
-    ("hostname", "subdomain", "told"),
+    ("hostname", "subdomain", "expected"),
     [("vm1", "web", "vm1"), ("vm1", "other", None), ("vm1", None, None), (None, "web", None)],
 )
-def test_hostnames_are_those_of_pods_with_the_services_subdomain(hostname, subdomain, told):
+def test_hostnames_are_those_of_pods_with_the_services_subdomain(hostname, subdomain, expected):
     one = pod(hostname=hostname, subdomain=subdomain)
-    assert endpoint(service(), one, "IPv4").hostname == told
+    assert endpoint(service(), one, "IPv4").hostname == expected
 
 
 def test_ports_by_number_by_name_and_by_default():

@@ -53,13 +53,13 @@ def claim(
     size="1Gi",
     name="disk",
     namespace="default",
-    **told,
+    **annotations,
 ) -> PersistentVolumeClaim:
-    names = {key: getattr(population, key) for key in told}
+    names = {key: getattr(population, key) for key in annotations}
     metadata = {
         "name": name,
         "namespace": namespace,
-        "annotations": {names[key]: value for key, value in told.items()},
+        "annotations": {names[key]: value for key, value in annotations.items()},
     }
     if owner:
         metadata["ownerReferences"] = [
@@ -124,10 +124,10 @@ def test_the_claim_has_the_name_labels_and_owner_of_cdi():
             "blockOwnerDeletion": True,
         }
     ]
-    told = metadata["annotations"]
-    assert told["note"] == "x"
-    assert told[population.RESTARTS] == "0"
-    assert population.PHASE not in told, "nobody fills a claim by saying that it is filled"
+    annotations = metadata["annotations"]
+    assert annotations["note"] == "x"
+    assert annotations[population.RESTARTS] == "0"
+    assert population.PHASE not in annotations, "nobody fills a claim by saying that it is filled"
 
 
 def test_the_claim_has_the_annotation_to_populate_it():
@@ -138,8 +138,8 @@ def test_the_claim_has_the_annotation_to_populate_it():
 
 
 def test_a_claim_for_an_upload_has_the_annotations_of_virtctl():
-    told = decide(volume({"upload": {}})).create["metadata"]["annotations"]
-    assert told[population.UPLOAD_TARGET] == ""
+    annotations = decide(volume({"upload": {}})).create["metadata"]["annotations"]
+    assert annotations[population.UPLOAD_TARGET] == ""
 
 
 def test_storage_fields_default_from_the_class():
@@ -278,20 +278,20 @@ def test_a_claim_populated_for_the_data_volume_is_adopted():
 
 
 @pytest.mark.parametrize(
-    ("told", "is_full"),
+    ("annotations", "is_full"),
     [({}, True), ({"POPULATE": "{}", "PHASE": "Succeeded"}, True), ({"POPULATE": "{}"}, False)],
 )
-def test_an_orphaned_claim_is_adopted_if_allowed(told, is_full):
+def test_an_orphaned_claim_is_adopted_if_allowed(annotations, is_full):
     of = volume(HTTP, annotations={ADOPT_CLAIM: "true"})
-    free = claim(owner="", **told)
+    free = claim(owner="", **annotations)
     free.metadata.resourceVersion = "7"
     free.metadata.ownerReferences = [OwnerReference("v1", "Backup", "nightly", "b-1")]
     change = decide(of, claim=free).adopt["metadata"]
     assert change["resourceVersion"] == "7"
     assert [each["uid"] for each in change["ownerReferences"]] == ["b-1", "dv-1"]
     assert ("annotations" in change) is is_full
-    assert decide(of, claim=claim(owner="dv-2", **told)).adopt is None
-    assert decide(volume(HTTP), claim=claim(owner="", **told)).adopt is None
+    assert decide(of, claim=claim(owner="dv-2", **annotations)).adopt is None
+    assert decide(volume(HTTP), claim=claim(owner="", **annotations)).adopt is None
 
 
 def test_a_populated_claim_of_another_owner_is_left_alone():
@@ -312,7 +312,7 @@ def test_a_terminating_claim_is_awaited():
 
 
 @pytest.mark.parametrize(
-    ("source", "told", "phase"),
+    ("source", "annotations", "phase"),
     [
         (HTTP, {}, "PVCBound"),
         (HTTP, {"PHASE": "Pending"}, "ImportScheduled"),
@@ -329,8 +329,8 @@ def test_a_terminating_claim_is_awaited():
         ({"upload": {}}, {"PHASE": "Succeeded"}, "Succeeded"),
     ],
 )
-def test_the_phase_follows_the_claim(source, told, phase):
-    assert decide(volume(source), claim=claim(**told)).status.phase == phase
+def test_the_phase_follows_the_claim(source, annotations, phase):
+    assert decide(volume(source), claim=claim(**annotations)).status.phase == phase
 
 
 @pytest.mark.parametrize(
@@ -364,7 +364,7 @@ def test_the_binding_mode_of_the_claims_own_class_counts():
 
 
 @pytest.mark.parametrize(
-    ("source", "told", "event"),
+    ("source", "annotations", "event"),
     [
         (
             HTTP,
@@ -392,11 +392,13 @@ def test_the_binding_mode_of_the_claims_own_class_counts():
         ),
     ],
 )
-def test_a_new_phase_is_one_event(source, told, event):
-    first = decide(volume(source), claim=claim(**told))
+def test_a_new_phase_is_one_event(source, annotations, event):
+    first = decide(volume(source), claim=claim(**annotations))
     assert events_of(first) == [event, ("Normal", "Bound", "PVC disk Bound")]
     again = decide(
-        volume(source, status=msgspec.to_builtins(first.status)), claim=claim(**told), now=LATER
+        volume(source, status=msgspec.to_builtins(first.status)),
+        claim=claim(**annotations),
+        now=LATER,
     )
     assert (again.status, events_of(again)) == (first.status, [])
 
@@ -408,8 +410,8 @@ def test_a_lost_claim_is_reported():
 
 
 def test_progress_and_restarts_are_copied_from_the_claim():
-    told = {"PHASE": "Running", "PROGRESS": "12.34%", "RESTARTS": "3"}
-    status = decide(volume(HTTP), claim=claim(**told)).status
+    annotations = {"PHASE": "Running", "PROGRESS": "12.34%", "RESTARTS": "3"}
+    status = decide(volume(HTTP), claim=claim(**annotations)).status
     assert (status.progress, status.restart_count, status.claim_name) == ("12.34%", 3, "disk")
 
 
@@ -456,16 +458,18 @@ def test_conditions_during_and_after_the_population():
 
 
 def test_a_fault_is_a_condition_and_an_event():
-    told = {
+    annotations = {
         "PHASE": "Running",
         "RUNNING_CONDITION": "false",
         "REASON": "Error",
         "MESSAGE": "404 Not Found",
     }
-    decided = decide(volume(HTTP), claim=claim(**told))
+    decided = decide(volume(HTTP), claim=claim(**annotations))
     assert conditions(decided.status)["Running"] == ("False", "Error", "404 Not Found")
     assert ("Warning", "Error", "404 Not Found") in events_of(decided)
     again = decide(
-        volume(HTTP, status=msgspec.to_builtins(decided.status)), claim=claim(**told), now=LATER
+        volume(HTTP, status=msgspec.to_builtins(decided.status)),
+        claim=claim(**annotations),
+        now=LATER,
     )
     assert events_of(again) == []

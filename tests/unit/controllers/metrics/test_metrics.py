@@ -1,4 +1,4 @@
-"""What is told of VirtualMachines and instances, as KubeVirt tells it."""
+"""Metrics of VirtualMachines and instances, as KubeVirt has them."""
 
 import msgspec
 import pytest

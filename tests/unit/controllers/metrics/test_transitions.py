@@ -43,7 +43,7 @@ def machine(*phases):
 
 @pytest.mark.parametrize("written", [(1, 2, 3, 4), (1, 3, 4), (1, 4)])
 async def test_the_duration_of_a_transition_is_between_two_timestamps(written):
-    """However many of them one write told of."""
+    """However many of them one write has set."""
     machines, pods = Informer(), Informer()
     informers = SimpleNamespace(
         of=lambda view: machines if view is VirtualMachineInstance else pods

@@ -23,9 +23,9 @@ from corral.controllers.pool.scale_plan import LEAVING
 
 
 def claim(*, holds=False, going=False) -> PersistentVolumeClaim:
-    told = mark_annotation(Mark(identity="x")) if holds else {}
+    annotations = mark_annotation(Mark(identity="x")) if holds else {}
     gone = datetime(2026, 1, 1, tzinfo=UTC) if going else None
-    metadata = ObjectMeta(name="web-0-memory", annotations=told, deletionTimestamp=gone)
+    metadata = ObjectMeta(name="web-0-memory", annotations=annotations, deletionTimestamp=gone)
     return PersistentVolumeClaim(metadata=metadata)
 
 

@@ -19,7 +19,7 @@ def update_of(one, owned=(), failure=None):
 
 
 def after(one, owned=(), failure=None):
-    """The pool with the status that was told."""
+    """Return the pool with the status that was written."""
     found = update_of(one, owned, failure)
     assert found is not None
     status = {**found.status, "conditions": found.status["conditions"] or []}

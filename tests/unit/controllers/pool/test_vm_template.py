@@ -230,6 +230,6 @@ def test_permitted_clones_are_inherited_from_the_pool_only():
     one.spec.virtual_machine_template.metadata.annotations = {PERMITTED: "a lie"}
     assert new_vm(one, "web-4", "web-9")["metadata"]["annotations"] == {}
     one.metadata.annotations = {PERMITTED: "what is so"}
-    told = {PERMITTED: "what is so"}
-    assert new_vm(one, "web-4", "web-9")["metadata"]["annotations"] == told
-    assert update(vm(one), one, "web-9")[2]["value"] == told
+    annotations = {PERMITTED: "what is so"}
+    assert new_vm(one, "web-4", "web-9")["metadata"]["annotations"] == annotations
+    assert update(vm(one), one, "web-9")[2]["value"] == annotations

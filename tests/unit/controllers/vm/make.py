@@ -65,7 +65,7 @@ def vm(
 
 
 def vmi(phase: str = "Running", **fields: Any) -> VirtualMachineInstance:
-    """A machine; one that is or was running has passed through Running, unless told otherwise."""
+    """A VMI; one that runs or ran has passed through Running, unless ``entered`` differs."""
     passed = {"Running": ("Running",), "Succeeded": ("Running", phase)}.get(phase, (phase,))
     entered = fields.pop("entered", passed)
     transitions = [(each, "2026-01-01T00:00:00Z") for each in entered]

@@ -1,4 +1,4 @@
-"""Every run strategy, with and without a machine, told and untold (VM:970-1177)."""
+"""Every run strategy, with and without a VMI, with and without requests (VM:970-1177)."""
 
 from datetime import timedelta
 

@@ -44,9 +44,9 @@ def test_a_query_is_parsed():
     assert not query.extended
 
 
-@pytest.mark.parametrize(("told", "taken"), [(100, 512), (1000, 1000), (4096, 1232)])
-def test_the_size_of_datagrams_is_that_of_edns_within_limits(told, taken):
-    query = decode_query(bytes(asking(udp_len=told).pack()))
+@pytest.mark.parametrize(("requested", "taken"), [(100, 512), (1000, 1000), (4096, 1232)])
+def test_the_size_of_datagrams_is_that_of_edns_within_limits(requested, taken):
+    query = decode_query(bytes(asking(udp_len=requested).pack()))
     assert (query.size, query.extended) == (taken, True)
 
 

@@ -208,15 +208,15 @@ async def test_cnames_are_followed_and_loops_detected():
         async with asyncio.timeout(60):
             while await one.ask("lost.default.svc.cluster.local") != lost:
                 await asyncio.sleep(0.01)
-        told = {
+        answers = {
             name: await one.ask(f"{name}.default.svc.cluster.local")
             for name in ("out", "none", "circle", "lost")
         }
-        assert told["out"] == ("NOERROR", ["www.example.", "192.0.2.7"])
-        assert told["none"] == ("SERVFAIL", [])
-        assert told["circle"][0] == "NOERROR"
-        assert 1 < len(told["circle"][1]) < 12
-        assert told["lost"] == lost
+        assert answers["out"] == ("NOERROR", ["www.example.", "192.0.2.7"])
+        assert answers["none"] == ("SERVFAIL", [])
+        assert answers["circle"][0] == "NOERROR"
+        assert 1 < len(answers["circle"][1]) < 12
+        assert answers["lost"] == lost
         alias = await one.ask("out.default.svc.cluster.local", "CNAME")
         assert alias == ("NOERROR", ["www.example."])
 

@@ -39,7 +39,7 @@ def answer(query, address="192.0.2.7"):
 
 @asynccontextmanager
 async def serving(directory, **replies):
-    """Servers at 127.0.0.N: those of ``replies`` reply, in the order in which they are told."""
+    """Servers at 127.0.0.N: those of ``replies`` reply, in their order."""
     loop = asyncio.get_running_loop()
     servers, port = {}, 0
     for host, make in replies.items():
@@ -123,15 +123,15 @@ async def test_after_a_servfail_the_next_server_is_queried(tmp_path):
 async def test_unavailability_of_all_servers_is_logged_once_and_its_end(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SERVER_TIMEOUT_SECONDS", 0.02)
     speaks = False
-    told = []
+    problems = []
     async with serving(tmp_path, at1=lambda q: [answer(q)] if speaks else []) as (one, _):
-        one._health._changed = lambda: told.append(one.problem)
+        one._health._changed = lambda: problems.append(one.problem)
         for _ in range(5):
             assert await one.query(QUERY) is None
         speaks = True
         monkeypatch.setattr(module, "SERVER_TIMEOUT_SECONDS", 60)
         assert await one.query(QUERY) is not None
-    assert told == ["no name server of the host replies (127.0.0.1)", ""]
+    assert problems == ["no name server of the host replies (127.0.0.1)", ""]
 
 
 async def test_truncated_replies_are_repeated_over_tcp(tmp_path):

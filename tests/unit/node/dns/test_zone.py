@@ -163,8 +163,8 @@ def test_members_have_their_own_names(zone):
 
 def test_a_too_long_hostname_is_ignored(zone):
     zone.put_service(WEB, service(clusterIP="None"))
-    told = [member("10.244.0.5", hostname="x" * 64), member("10.244.0.6", hostname="VM6")]
-    zone.put_slice(Key("default", "web-1"), endpoints(*told))
+    members = [member("10.244.0.5", hostname="x" * 64), member("10.244.0.6", hostname="VM6")]
+    zone.put_slice(Key("default", "web-1"), endpoints(*members))
     assert data(answer_of(zone, "10-244-0-5.web.default.svc.cluster.local", Type.A)) == [
         "10.244.0.5"
     ]

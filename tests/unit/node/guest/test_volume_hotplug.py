@@ -120,5 +120,7 @@ async def test_the_machine_that_locks_a_disk_is_reported():
 
     site.plug = refuse
     await site.step()
-    told = "Volume data cannot be plugged in: its disk is used by another machine: in use by keeper"
-    assert site.facts.plugs["data"].message == told
+    message = (
+        "Volume data cannot be plugged in: its disk is used by another machine: in use by keeper"
+    )
+    assert site.facts.plugs["data"].message == message

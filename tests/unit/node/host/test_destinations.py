@@ -98,13 +98,13 @@ def test_names_of_this_host_are_rejected_even_with_a_proxy(host):
         CLUSTER.require_allowed(host)
 
 
-def answers(monkeypatch, *told):
+def answers(monkeypatch, *results):
     """Let names mean other addresses each time that they are looked up."""
     asked = []
 
     def looked_up(host, port, **_):
         asked.append(host)
-        addresses = told[min(len(asked), len(told)) - 1]
+        addresses = results[min(len(asked), len(results)) - 1]
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in addresses]
 
     monkeypatch.setattr(socket, "getaddrinfo", looked_up)

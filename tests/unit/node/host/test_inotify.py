@@ -15,7 +15,7 @@ from corral.node.kubelet.logs import NAME, Logs
 async def listening(inotify):
     begun = asyncio.Event()
     async with Background() as tasks:
-        tasks.start(inotify.run(begun.set, failure_message="nobody is told"), name="inotify")
+        tasks.start(inotify.run(begun.set, failure_message="no change is notified"), name="inotify")
         await begun.wait()
         yield
 
@@ -76,7 +76,7 @@ async def test_frequent_events_are_coalesced_to_ten_a_second(tmp_path):
                 two.write(b"x")
                 await asyncio.sleep(0.001)  # the kernel keeps both of all these times
         assert loop.time() - began >= 2 * DEBOUNCE_SECONDS
-        assert sorted(heard[-2:]) == watches, "each is told of once, whatever both have written"
+        assert sorted(heard[-2:]) == watches, "each is notified once, however much is written"
 
 
 async def test_an_overflow_is_reported(tmp_path):
@@ -88,10 +88,10 @@ async def test_an_overflow_is_reported(tmp_path):
     async with listening(inotify), asyncio.timeout(60):
         watches = [inotify.add(path, IN_MODIFY) for path in paths]
         overflow(*paths)
-        told = [await heard.get(), await heard.get()]
-        while told[-1] != OVERFLOW:
-            told.append(await heard.get())
-        assert told[:2] == watches
+        events = [await heard.get(), await heard.get()]
+        while events[-1] != OVERFLOW:
+            events.append(await heard.get())
+        assert events[:2] == watches
 
 
 async def test_a_removed_watch_can_be_added_again(tmp_path):
@@ -120,7 +120,7 @@ async def test_a_rejected_watch_is_reported_once(tmp_path):
             assert inotify.add(tmp_path, nothing) < 0
             assert inotify.add(tmp_path, nothing) < 0
     assert [(each["event"], each["error"]) for each in said] == [
-        ("nobody is told", "Invalid argument")
+        ("no change is notified", "Invalid argument")
     ]
 
 

@@ -73,11 +73,11 @@ def test_the_lock_of_a_directory_is_private(tmp_path):
 
 
 def test_children_inherit_only_the_standard_streams():
-    told = (
+    program = (
         "import os; from corral.node.host.process import set_close_on_exec; set_close_on_exec();"
         "print([one for one in range(4) if os.get_inheritable(one)])"
     )
-    command = ("sh", "-c", 'exec "$0" -c "$1" 3</dev/null', sys.executable, told)
+    command = ("sh", "-c", 'exec "$0" -c "$1" 3</dev/null', sys.executable, program)
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE)
     assert json.loads(done.stdout) == [0, 1, 2]
 
@@ -95,15 +95,15 @@ def test_inherited_descriptors_are_not_passed_on():
 
 async def test_the_end_of_a_process_is_notified(tmp_path):
     started = spawn(tmp_path, ["sleep", "0.05"])
-    told = []
-    started.on_end(lambda: told.append("ended"))
+    calls = []
+    started.on_end(lambda: calls.append("ended"))
     async with asyncio.timeout(60):
         await started.wait()
     assert started.ended
     assert not Path(f"/proc/{started.identity.pid}").exists(), "it is a child, and to be reaped"
-    assert told == ["ended"]
-    started.on_end(lambda: told.append("late"))
-    assert told == ["ended", "late"]
+    assert calls == ["ended"]
+    started.on_end(lambda: calls.append("late"))
+    assert calls == ["ended", "late"]
     started.kill()  # of what is gone: nothing happens
 
 

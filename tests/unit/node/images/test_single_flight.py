@@ -10,7 +10,7 @@ from corral.node.images.single_flight import SingleFlight
 
 
 class Work:
-    """Work that ends when told to, and counts how often it was begun."""
+    """Work that ends on request, and counts how often it was begun."""
 
     def __init__(self, outcome="done"):
         self.outcome = outcome

@@ -38,12 +38,12 @@ def source(tmp_path, shapes):
 @asynccontextmanager
 async def watched(store):
     """What the store tells of images while it watches for those of other processes."""
-    told = asyncio.Queue()
-    store.handle(told.put_nowait)
+    changes = asyncio.Queue()
+    store.handle(changes.put_nowait)
     async with Background() as tasks:
         tasks.start(store.watch(), name="images")
         await asyncio.sleep(0)
-        yield told
+        yield changes
 
 
 def leftovers(store):
@@ -375,41 +375,41 @@ async def test_a_slow_registry_grants_no_access_to_other_disks(store, registry, 
 
 async def test_imports_of_any_process_are_notified(store, registry, tmp_path, shapes, source):
     pulled = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
-    async with watched(store) as told:
+    async with watched(store) as changes:
         other = ImageStore(tmp_path / "images", destinations=ANYWHERE)
         await other.import_disk(source, ["lab/one:1", "lab/two:1"])
         async with asyncio.timeout(60):
-            names = [(await told.get()).reference for _ in range(2)]
+            names = [(await changes.get()).reference for _ in range(2)]
         await other.remove("lab/one:1")
         await store.ensure(pulled, policy="Always")
         await store.ensure(pulled, policy="Always")
         await other.import_disk(source, ["lab/last:1"])
         async with asyncio.timeout(60):
-            last = await told.get()
+            last = await changes.get()
     assert names == ["docker.io/lab/one:1", "docker.io/lab/two:1"]
     assert last.reference == "docker.io/lab/last:1"
 
 
 async def test_a_recreated_names_directory_is_watched_again(store, tmp_path, source):
-    async with watched(store) as told:
+    async with watched(store) as changes:
         for name in ("lab/one:1", "lab/two:1"):
             shutil.rmtree(tmp_path / "images" / "references")
             await ImageStore(tmp_path / "images").import_disk(source, [name])
             async with asyncio.timeout(60):
-                while (await told.get()).reference != f"docker.io/{name}":
-                    pass  # those that were there are told again
+                while (await changes.get()).reference != f"docker.io/{name}":
+                    pass  # those that were there are notified again
 
 
 @pytest.mark.parametrize("lost", ["images/references", "images"])
 async def test_moved_directories_are_recreated(store, tmp_path, lost, source):
-    async with watched(store) as told:
+    async with watched(store) as changes:
         (tmp_path / lost).rename(tmp_path / "away")
         async with asyncio.timeout(60):
             while not (tmp_path / "images" / "references").exists():
                 await asyncio.sleep(0.01)
         await ImageStore(tmp_path / "images").import_disk(source, ["lab/one:1"])
         async with asyncio.timeout(60):
-            assert (await told.get()).reference == "docker.io/lab/one:1"
+            assert (await changes.get()).reference == "docker.io/lab/one:1"
 
 
 async def test_an_import_recreates_missing_directories(store, tmp_path, source):

@@ -30,7 +30,7 @@ EXEC = "/exec/default/pod/compute"
 
 
 class Agent:
-    """Runs commands that say what they are told."""
+    """Runs commands that print their arguments."""
 
     def __init__(self):
         self.ran = []
@@ -76,7 +76,7 @@ class Kubectl:
         self.websocket = websocket
         self.writer, self.reader = spdy.Writer(), spdy.Reader()
         self.replies = spdy.Reader()
-        self.told = []
+        self.frames = []
 
     def open(self, port, number, error_stream, data_stream):
         headers = {"port": str(port), "requestid": str(number)}
@@ -88,9 +88,9 @@ class Kubectl:
         self.websocket.send_bytes(packet)
 
     def frame(self):
-        while not self.told:
-            self.told += self.reader.feed(self.websocket.receive_bytes())
-        return self.told.pop(0)
+        while not self.frames:
+            self.frames += self.reader.feed(self.websocket.receive_bytes())
+        return self.frames.pop(0)
 
 
 @pytest.fixture
@@ -180,8 +180,8 @@ def test_a_guest_that_stops_reading_is_disconnected(kubectl, guest, monkeypatch)
     with inside:
         for _ in range(40):
             kubectl.send(spdy.data(3, MUCH))
-        told = f"port {port} does not read any more".encode()
-        assert kubectl.frame() == Data(1, told, last=True)
+        message = f"port {port} does not read any more".encode()
+        assert kubectl.frame() == Data(1, message, last=True)
         assert kubectl.frame() == Data(3, b"", last=True)
 
 
@@ -286,10 +286,10 @@ def test_a_connection_counts_until_its_guest_has_closed(kubectl, guest, monkeypa
         """What is reset when another connection is opened."""
         kubectl.open(port, number, 4 * number + 1, 4 * number + 3)
         kubectl.send(spdy.ping(number))
-        told = []
+        resets = []
         while (frame := kubectl.frame()) != spdy.Ping(number):
-            told += [frame] * isinstance(frame, Reset)
-        return told
+            resets += [frame] * isinstance(frame, Reset)
+        return resets
 
     assert not refused(0)
     inside, _ = guest.accept()
@@ -353,7 +353,7 @@ def test_streams_are_limited(kubectl):
         headers = {"streamtype": "error", "port": "80", "requestid": str(number)}
         kubectl.send(kubectl.writer.open(2 * number + 1, headers))
     assert kubectl.frame() == Reset(2 * MOST_STREAMS + 1)
-    assert not any(isinstance(frame, Opened) for frame in kubectl.told)
+    assert not any(isinstance(frame, Opened) for frame in kubectl.frames)
 
 
 def test_invalid_frames_end_the_connection(kubectl):
@@ -422,8 +422,8 @@ def test_a_port_that_stops_reading_is_disconnected(client, guest, monkeypatch):
         with inside:
             for _ in range(40):
                 websocket.send_bytes(b"\0" + MUCH)
-            told = [websocket.receive_bytes() for _ in range(3)][2]
-            assert told == b"\1" + f"port {port} does not read any more".encode()
+            last = [websocket.receive_bytes() for _ in range(3)][2]
+            assert last == b"\1" + f"port {port} does not read any more".encode()
             with pytest.raises(WebSocketDisconnect):
                 websocket.receive_bytes()
 
@@ -434,9 +434,9 @@ def test_the_error_channel_has_the_error(client, guest):
     with channels(client, f"ports={port}") as websocket:
         heads = [websocket.receive_bytes()[0] for _ in range(2)]
         assert heads == [0, 1]
-        told = websocket.receive_bytes()
-        assert told[0] == 1
-        assert b"connection refused" in told
+        received = websocket.receive_bytes()
+        assert received[0] == 1
+        assert b"connection refused" in received
 
 
 @pytest.mark.parametrize("query", ["", "ports=", "ports=x", "ports=0", "ports=" + "1," * 64 + "1"])

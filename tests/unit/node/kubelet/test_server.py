@@ -248,8 +248,8 @@ async def test_a_log_that_cannot_be_rotated_is_reported_once(tmp_path, monkeypat
                 guest.write(b"more")
                 await changed.wait()
                 changed.clear()
-            told = logs.grown(tmp_path, 0, changed, lambda: True)
-            assert b"".join([chunk async for _, chunk in told]) == printed + b"more" * 3
+            chunks = logs.grown(tmp_path, 0, changed, lambda: True)
+            assert b"".join([chunk async for _, chunk in chunks]) == printed + b"more" * 3
 
 
 async def test_an_unwatched_log_is_rotated_when_it_is_followed(tmp_path):

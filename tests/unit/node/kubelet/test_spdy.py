@@ -47,10 +47,10 @@ def test_streams_are_opened_used_and_closed(at_once):
         spdy.reset(3, spdy.CANCEL),
         spdy.ping(7),
     )
-    told = frames(*packets, at_once=at_once)
-    sent = b"".join(frame.data for frame in told if isinstance(frame, Data))
+    received = frames(*packets, at_once=at_once)
+    sent = b"".join(frame.data for frame in received if isinstance(frame, Data))
     assert sent == b"abc"
-    others = [frame for frame in told if not (isinstance(frame, Data) and frame.data)]
+    others = [frame for frame in received if not (isinstance(frame, Data) and frame.data)]
     assert others == [
         Opened(1, HEADERS, last=False),
         Opened(3, {"streamtype": "error"}, last=False),
@@ -126,8 +126,8 @@ def test_any_bytes_are_parsed_or_rejected(pieces):
 )
 def test_frames_round_trip(headers, content):
     headers = {name.lower(): value for name, value in headers.items()}
-    told = frames(spdy.Writer().open(9, headers), spdy.data(9, content, last=True))
-    assert told == [Opened(9, headers, last=False), Data(9, content, last=True)]
+    received = frames(spdy.Writer().open(9, headers), spdy.data(9, content, last=True))
+    assert received == [Opened(9, headers, last=False), Data(9, content, last=True)]
 
 
 @given(st.data())

@@ -90,13 +90,13 @@ def test_a_command_uses_its_streams(command, machine, protocol):
 
 @pytest.mark.parametrize("protocol", [V3, V2, V1])
 @pytest.mark.parametrize(
-    ("code", "told"), [(0, b""), (3, b"command terminated with non-zero exit code: exit status 3")]
+    ("code", "text"), [(0, b""), (3, b"command terminated with non-zero exit code: exit status 3")]
 )
-def test_older_protocols_report_the_end_as_text(command, machine, protocol, code, told):
+def test_older_protocols_report_the_end_as_text(command, machine, protocol, code, text):
     machine.guest.agent.answer = Finished(exit_code=code, output=b"out")
     running = command("command=ls&stdout=true", [protocol])
     running.open("error", "stdout")
-    assert running.said() == {"error": told, "stdout": b"out"}
+    assert running.said() == {"error": text, "stdout": b"out"}
 
 
 def test_unknown_protocols_are_rejected_before_the_upgrade(client, machine):

@@ -334,7 +334,7 @@ def test_a_machine_is_paused_and_resumed(client, machine, act, change):
 
 @pytest.fixture
 async def ended():
-    """A line whose guest has said all, its socket, and a websocket that is told things."""
+    """A line whose guest has said all, its socket, and a websocket that gets the rest."""
     ours, inside = socket.socketpair()
     messages = asyncio.Queue()
     messages.put_nowait({"type": "websocket.connect"})

@@ -13,7 +13,7 @@ def used(most, what="memory"):
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "killed"),
     [
         ({}, False),
         ({"cpu.max": "30000 100000"}, False),
@@ -27,12 +27,12 @@ def used(most, what="memory"):
         ({ONE: "under_oom 0\noom_kill 0\n", **used(4096)}, False),
     ],
 )
-def test_an_oom_kill_in_the_own_cgroup_counts(tmp_path, files, told):
+def test_an_oom_kill_in_the_own_cgroup_counts(tmp_path, files, killed):
     group = tmp_path / "group"
     group.mkdir()
     for name, text in files.items():
         (group / name).write_text(text)
-    assert was_oom_killed([str(tmp_path / "gone"), str(group)]) is told
+    assert was_oom_killed([str(tmp_path / "gone"), str(group)]) is killed
 
 
 def test_removing_missing_cgroups_is_no_error(tmp_path):

@@ -20,13 +20,13 @@ from corral.node.volumes import VolumeContext, VolumeError
 
 class Pulls:
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.events: list[str] = []
 
     def pulling(self, image: str) -> None:
-        self.told.append(f"pulling {image}")
+        self.events.append(f"pulling {image}")
 
     def pulled(self, image: str, seconds: float) -> None:
-        self.told.append(f"pulled {image}")
+        self.events.append(f"pulled {image}")
 
 
 async def nothing(_name: str) -> dict[str, bytes]:
@@ -81,7 +81,7 @@ async def test_only_volumes_of_disks_are_prepared(tmp_path, prepared):
     found = await drives.prepare(context(tmp_path, *disks), pulls)
     assert sorted(prepared) == ["data", "root"]
     assert {name: drive.read_only for name, drive in found.items()} == {"root": False, "data": True}
-    assert pulls.told == ["pulling cirros", "pulled cirros"]
+    assert pulls.events == ["pulling cirros", "pulled cirros"]
 
 
 @pytest.mark.parametrize("device", [{"disk": {"readonly": True}}, {"lun": {"readonly": True}}])

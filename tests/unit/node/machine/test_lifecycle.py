@@ -93,12 +93,12 @@ def boot_slots(hypervisor):
 
 
 @pytest.fixture
-def told():
+def recorded():
     return []
 
 
 @pytest.fixture
-def machine_of(tmp_path, hypervisor, limits, boot_slots, told, monkeypatch):
+def machine_of(tmp_path, hypervisor, limits, boot_slots, recorded, monkeypatch):
     """A new machine, or one that an earlier manager has left: its record says so much."""
     monkeypatch.setattr(asyncio, "to_thread", inline)
     directory = tmp_path / "machines" / "u"
@@ -116,8 +116,8 @@ def machine_of(tmp_path, hypervisor, limits, boot_slots, told, monkeypatch):
             boot_slots=boot_slots,
             recorder=SimpleNamespace(
                 changed=lambda: None,
-                pod_event=lambda *event: told.append(event),
-                vmi_event=lambda *event: told.append(event),
+                pod_event=lambda *event: recorded.append(event),
+                vmi_event=lambda *event: recorded.append(event),
             ),
             on_step=lambda _step: None,
             start_guest_tasks=lambda _machine, _tasks: None,
@@ -134,13 +134,13 @@ async def inline(function, *arguments):
 
 
 async def test_a_process_stopped_by_an_earlier_manager_is_resumed_before_queries(
-    machine_of, told, limits
+    machine_of, recorded, limits
 ):
     machine = machine_of(stage=Stage.STARTED)
     async with asyncio.timeout(60):
         await machine.run(None, None)
     assert not limits.stopped
-    assert "Unresponsive" not in [reason for _, reason, _ in told]
+    assert "Unresponsive" not in [reason for _, reason, _ in recorded]
     assert machine.record.stage is Stage.ENDED
 
 
@@ -182,7 +182,7 @@ async def test_a_guest_not_yet_released_by_an_earlier_manager_is_released_and_no
     ("seconds", "events"), [(1, ["ShuttingDown", "Stopped"]), (0, ["Stopped"])]
 )
 async def test_a_shutdown_with_a_grace_period_is_reported(
-    machine_of, told, limits, seconds, events
+    machine_of, recorded, limits, seconds, events
 ):
     limits.stopped = False
     machine = machine_of()
@@ -190,7 +190,7 @@ async def test_a_shutdown_with_a_grace_period_is_reported(
         machine.stop(seconds)
         machine.stop(seconds)
         await asyncio.sleep(60)
-    assert [reason for _, reason, _ in told] == ["Created", "Started", *events]
+    assert [reason for _, reason, _ in recorded] == ["Created", "Started", *events]
 
 
 async def test_the_last_booting_machine_has_low_priority(machine_of, limits, boot_slots):
@@ -202,11 +202,11 @@ async def test_the_last_booting_machine_has_low_priority(machine_of, limits, boo
         assert limits.back == [True, False], "it is up"
 
 
-async def test_a_failed_start_leaks_nothing(machine_of, hypervisor, limits, boot_slots, told):
+async def test_a_failed_start_leaks_nothing(machine_of, hypervisor, limits, boot_slots, recorded):
     limits.stopped = False
     hypervisor.behaviour = Behaviour(start_failures=1)
     async with running(machine_of()):
-        assert [reason for _, reason, _ in told] == ["StartFailed"]
+        assert [reason for _, reason, _ in recorded] == ["StartFailed"]
         assert limits.released
         async with asyncio.timeout(1):
             for _ in range(2):
@@ -214,7 +214,7 @@ async def test_a_failed_start_leaks_nothing(machine_of, hypervisor, limits, boot
 
 
 async def test_guest_info_is_queried_until_it_has_addresses(machine_of, limits, monkeypatch):
-    """Its agent may be up before its network is.  What it has told by then is known at once."""
+    """Its agent may be up before its network is.  What it has reported by then counts at once."""
     asked = []
 
     async def query_guest_info(_guest):
@@ -233,9 +233,9 @@ async def test_guest_info_is_queried_until_it_has_addresses(machine_of, limits, 
         assert machine.facts.guest_info.interfaces
 
 
-async def test_a_machine_that_never_ran_reports_no_shutdown(machine_of, told):
+async def test_a_machine_that_never_ran_reports_no_shutdown(machine_of, recorded):
     machine_of().stop(30)
-    assert told == []
+    assert recorded == []
 
 
 async def test_a_stopped_machine_is_stopping(machine_of):
@@ -245,13 +245,13 @@ async def test_a_stopped_machine_is_stopping(machine_of):
     assert machine.stopping is True
 
 
-async def test_a_finished_machine_is_not_killed_again(machine_of, limits, told):
+async def test_a_finished_machine_is_not_killed_again(machine_of, limits, recorded):
     limits.stopped = False
     machine = machine_of(stage=Stage.ENDED)
     async with asyncio.timeout(60):
         await machine.run(VMI, nothing)
     assert machine.facts.state is State.ENDED
-    assert told == []
+    assert recorded == []
 
 
 async def test_a_machine_stopped_before_its_guest_runs_has_failed(machine_of, limits, boot_slots):

@@ -1,4 +1,4 @@
-"""The limits of one machine: what is told where they cannot be kept."""
+"""The limits of one machine, and the events where they cannot be enforced."""
 
 import asyncio
 import errno
@@ -60,17 +60,17 @@ def limits():
 
 
 @pytest.fixture
-def told():
+def recorded():
     return []
 
 
 @pytest.fixture
-def state(tmp_path, told):
+def state(tmp_path, recorded):
     recorder = SimpleNamespace(
-        changed=lambda: None, pod_event=lambda *event: told.append(event), vmi_event=None
+        changed=lambda: None, pod_event=lambda *event: recorded.append(event), vmi_event=None
     )
     record = Record(bounds=BOUNDS, **NAMED)
-    return MachineState(record, tmp_path, recorder=recorder, step=told.append)
+    return MachineState(record, tmp_path, recorder=recorder, step=recorded.append)
 
 
 @pytest.fixture
@@ -81,10 +81,10 @@ def fence(state, limits):
 GUEST = SimpleNamespace(pid=4711, halted=True)
 
 
-async def test_a_new_guest_is_limited_before_it_runs(fence, limits, told):
+async def test_a_new_guest_is_limited_before_it_runs(fence, limits, recorded):
     await fence.apply(GUEST)
     assert limits.fresh == [True]
-    assert told == ["bounded"]
+    assert recorded == ["bounded"]
     assert fence.processors == 0.3
 
 
@@ -121,17 +121,19 @@ async def test_a_machine_with_a_too_low_limit_is_not_started(state, limits, nano
     assert limits.fresh == [False], "one that runs is bounded"
 
 
-async def test_a_running_guest_that_cannot_be_limited_runs_on_and_is_reported(fence, limits, told):
+async def test_a_running_guest_that_cannot_be_limited_runs_on_and_is_reported(
+    fence, limits, recorded
+):
     limits.error = OSError(errno.EROFS, "Read-only file system")
     await fence.reapply(GUEST)
-    assert [event[:2] for event in told] == [("Warning", "LimitsNotSet")]
+    assert [event[:2] for event in recorded] == [("Warning", "LimitsNotSet")]
     limits.error = ProcessLookupError()
     await fence.reapply(GUEST)
-    assert len(told) == 1
+    assert len(recorded) == 1
     assert limits.fresh == [False, False]
 
 
-async def test_limits_are_retried_until_they_can_be_set(fence, limits, told):
+async def test_limits_are_retried_until_they_can_be_set(fence, limits, recorded):
     limits.error = OSError(errno.EROFS, "Read-only file system")
     await fence.reapply(GUEST)
     async with Background() as tasks:
@@ -141,7 +143,7 @@ async def test_limits_are_retried_until_they_can_be_set(fence, limits, told):
         limits.error = None
         await asyncio.sleep(3600)
     assert limits.fresh == [False] * 3
-    assert told[-1] == "bounded"
+    assert recorded[-1] == "bounded"
 
 
 async def test_a_new_guest_that_ended_before_its_limits_has_failed_to_start(fence, limits):

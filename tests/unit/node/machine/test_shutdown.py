@@ -60,10 +60,10 @@ async def test_a_machine_that_cannot_be_killed_delays_no_other(tmp_path, hypervi
         await end_machines(tmp_path, hypervisor, seconds=5, ended=ended.append)
     assert ended == ["well"]
     assert asyncio.get_running_loop().time() - began < 90
-    told = {path.name: record for path, record in records.scan(tmp_path / records.MACHINES)}
-    assert told["well"].stage is Stage.ENDED
-    assert told["well"].outcome is Outcome.SUCCEEDED
-    assert told["held"].stage is Stage.STARTED, "whoever comes next ends it"
+    left = {path.name: record for path, record in records.scan(tmp_path / records.MACHINES)}
+    assert left["well"].stage is Stage.ENDED
+    assert left["well"].outcome is Outcome.SUCCEEDED
+    assert left["held"].stage is Stage.STARTED, "whoever comes next ends it"
 
 
 @pytest.mark.looptime

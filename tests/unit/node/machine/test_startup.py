@@ -27,15 +27,15 @@ def tries():
 
 
 @pytest.fixture
-def told():
+def recorded():
     """Events about the pod."""
     return []
 
 
 @pytest.fixture
-def starting(tries, told, monkeypatch):
+def starting(tries, recorded, monkeypatch):
     recorder = SimpleNamespace(
-        pod_event=lambda *event: told.append(event), vmi_event=lambda *_: None
+        pod_event=lambda *event: recorded.append(event), vmi_event=lambda *_: None
     )
     state = SimpleNamespace(recorder=recorder, set_trouble=lambda _: None)
     made = Startup(
@@ -61,15 +61,15 @@ def starting(tries, told, monkeypatch):
     return made
 
 
-async def test_without_changes_the_backoff_grows(starting, tries, told):
+async def test_without_changes_the_backoff_grows(starting, tries, recorded):
     task = asyncio.create_task(starting.run(None, None))
     await asyncio.sleep(75)
     assert [round(moment) for moment in tries] == [0, 10, 30, 70]
-    assert told == [("Warning", "FailedMount", "missing")] * 4
+    assert recorded == [("Warning", "FailedMount", "missing")] * 4
     task.cancel()
 
 
-async def test_a_failed_image_pull_has_the_events_of_a_kubelet(starting, told, monkeypatch):
+async def test_a_failed_image_pull_has_the_events_of_a_kubelet(starting, recorded, monkeypatch):
     """First the error, and then that it is waited (kubelet's images.EnsureImageExists)."""
     image = Volume(name="root", container_disk=ContainerDisk(image="lab/disk:1"))
     troubles = []
@@ -82,7 +82,7 @@ async def test_a_failed_image_pull_has_the_events_of_a_kubelet(starting, told, m
     task = asyncio.create_task(starting.run(None, None))
     await asyncio.sleep(9)
     assert troubles == ["ErrImagePull", "ImagePullBackOff"]
-    assert told == [
+    assert recorded == [
         ("Warning", "Failed", 'Failed to pull image "lab/disk:1": no such host'),
         ("Warning", "Failed", "Error: ErrImagePull"),
         ("Normal", "BackOff", 'Back-off pulling image "lab/disk:1"'),
@@ -95,12 +95,12 @@ async def test_an_error_without_a_message_gets_one(starting, tries, monkeypatch)
         async with asyncio.timeout(1):
             await asyncio.Event().wait()
 
-    told = []
+    troubles = []
     monkeypatch.setattr(starting, "_attempt", attempt)
-    monkeypatch.setattr(starting._state, "set_trouble", told.append)
+    monkeypatch.setattr(starting._state, "set_trouble", troubles.append)
     task = asyncio.create_task(starting.run(None, None))
     await asyncio.sleep(2)
-    assert [(one.reason, one.message) for one in told] == [("StartFailed", "it took too long")]
+    assert [(one.reason, one.message) for one in troubles] == [("StartFailed", "it took too long")]
     task.cancel()
 
 

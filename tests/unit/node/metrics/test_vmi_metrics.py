@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 from starlette.testclient import TestClient
-from tests.exposition import Told
+from tests.exposition import Scrape
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.counters import Counters, MigrationCounters
@@ -68,10 +68,10 @@ async def named(*machines) -> dict[str, set[str]]:
 
 @pytest.mark.looptime
 async def test_a_hanging_machine_has_the_metrics_of_the_kernel(looptime):
-    told = await named(machine("well"), *(machine(f"stuck{n}", answers=False) for n in range(3)))
+    names = await named(machine("well"), *(machine(f"stuck{n}", answers=False) for n in range(3)))
     assert looptime == QUERY_SECONDS
-    assert told["kubevirt_vmi_cpu_usage_seconds"] == {"well", "stuck0", "stuck1", "stuck2"}
-    assert told["kubevirt_vmi_cpu_user_usage_seconds"] == {"well"}
+    assert names["kubevirt_vmi_cpu_usage_seconds"] == {"well", "stuck0", "stuck1", "stuck2"}
+    assert names["kubevirt_vmi_cpu_user_usage_seconds"] == {"well"}
 
 
 async def test_a_machine_has_metrics_of_its_migration_while_it_migrates():
@@ -94,13 +94,13 @@ async def test_a_machine_has_metrics_of_its_migration_while_it_migrates():
         "dirty_memory_rate_bytes": 8,
         "memory_transfer_rate_bytes": 9,
     }
-    told = await named(*machines)
-    assert told["kubevirt_vmi_migration_data_processed_bytes"] == {"moving"}
+    names = await named(*machines)
+    assert names["kubevirt_vmi_migration_data_processed_bytes"] == {"moving"}
 
 
 async def test_a_machine_without_a_guest_is_left_out():
-    told = await named(Gone(), machine("ended", ended=True), machine("well"))
-    assert told["kubevirt_vmi_memory_resident_bytes"] == {"well"}
+    names = await named(Gone(), machine("ended", ended=True), machine("well"))
+    assert names["kubevirt_vmi_memory_resident_bytes"] == {"well"}
 
 
 def test_a_node_exposes_metrics_of_its_own_machines():
@@ -108,9 +108,9 @@ def test_a_node_exposes_metrics_of_its_own_machines():
     with TestClient(door) as client:
         answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    told = Told(answer.text)
-    assert told.value("kubevirt_vmi_memory_resident_bytes", name="well") == 1 << 20
-    assert "process_cpu_seconds_total" in told.names
+    scrape = Scrape(answer.text)
+    assert scrape.value("kubevirt_vmi_memory_resident_bytes", name="well") == 1 << 20
+    assert "process_cpu_seconds_total" in scrape.names
 
 
 async def test_labels_of_a_vmi_are_sanitized_for_prometheus():

@@ -1,4 +1,4 @@
-"""Programs beside the manager, tried with shells that end as they are told."""
+"""Programs beside the manager, tried with shells that end on request."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from corral.node.network.netlink import NetworkError
 
 
 class Shell:
-    """A helper that runs a script, and what it has told."""
+    """A helper that runs a script, and its problems."""
 
     def __init__(self, directory, script):
         self.script = script
@@ -27,7 +27,7 @@ class Shell:
         self.starts += 1
         return launch(["sh", "-c", self.script], descriptors=descriptors, output=output)
 
-    async def until_told(self):
+    async def next_problem(self):
         async with asyncio.timeout(60):
             await self.changed.wait()
         self.changed.clear()
@@ -87,8 +87,8 @@ async def test_a_killed_helper_is_started_again(shell, monkeypatch):
         first = await shell.helper.ensure()
         await asyncio.sleep(0.1)
         os.kill(first.identity.pid, signal.SIGKILL)
-        assert await shell.until_told() == "shell has ended and is started again"
-        assert await shell.until_told() == ""
+        assert await shell.next_problem() == "shell has ended and is started again"
+        assert await shell.next_problem() == ""
         assert (await shell.helper.ensure()).identity != first.identity
 
 
@@ -97,7 +97,7 @@ async def test_a_helper_that_exits_reports_why(shell):
     async with Background() as tasks:
         tasks.start(shell.helper.run(), name="shell")
         assert (
-            await shell.until_told()
+            await shell.next_problem()
             == "shell has ended early and is started again: no such namespace"
         )
         shell.script = "exec sleep 60"

@@ -30,7 +30,7 @@ DENY = Key("default", "deny")
 
 
 class Kernel:
-    """Takes down what is applied, and refuses as often as it is told to."""
+    """Records what is applied, and fails as often as a test says."""
 
     def __init__(self):
         self.texts = []

@@ -304,9 +304,9 @@ class Kernel:
 
 @settings(max_examples=200)
 @given(st.lists(steps, max_size=25))
-def test_incremental_changes_equal_the_whole_table(told):
+def test_incremental_changes_equal_the_whole_table(changes):
     table, kernel = Table(PODS), Kernel()
-    for what, name, value in told:
+    for what, name, value in changes:
         is_policy = what == "policies" and value is not None
         place = name if what == "namespaces" else key(name)
         new = policy(value, name) if is_policy else value

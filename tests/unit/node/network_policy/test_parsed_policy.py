@@ -118,7 +118,7 @@ def test_ip_blocks_have_exceptions(blocks, last):
     def network(number, length):
         return ip_network(f"10.0.0.{number}/{length}", strict=False)
 
-    told = [
+    peers = [
         IPBlock(str(network(at, length)), except_=[str(network(*hole)) for hole in holes])
         for at, length, holes in blocks
     ]
@@ -127,7 +127,7 @@ def test_ip_blocks_have_exceptions(blocks, last):
         address in network(at, length) and not any(address in network(*hole) for hole in holes)
         for at, length, holes in blocks
     )
-    found = address_ranges(told, 4)
+    found = address_ranges(peers, 4)
     assert any(span.first <= int(address) <= span.last for span in found) == expected
     assert all(one.last + 1 < two.first for one, two in pairwise(found))
 

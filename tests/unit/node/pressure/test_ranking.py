@@ -51,8 +51,8 @@ def test_pods_without_disk_usage_are_not_evicted():
 
 def test_the_message_names_the_container_that_exceeds_its_request():
     short = Shortage(Threshold("memory.available", 100 * MEBIBYTE), Observation(MEBIBYTE, 1 << 30))
-    told = message(candidate("a", 150), short)
-    assert told == (
+    text = message(candidate("a", 150), short)
+    assert text == (
         "The node was low on resource: memory. Threshold quantity: 100Mi, available: 1Mi. "
         "Container compute was using 150Mi, request is 100Mi, has larger consumption of memory. "
     )

@@ -15,8 +15,8 @@ def test_observations_of_this_host(tmp_path):
 
 
 def test_available_memory_is_the_kernels_estimate():
-    told = "MemTotal:  1000 kB\nMemFree:  10 kB\nMemAvailable:  600 kB\n"
-    assert readings._memory(told) == readings.Observation(600 * 1024, 1000 * 1024)
+    meminfo = "MemTotal:  1000 kB\nMemFree:  10 kB\nMemAvailable:  600 kB\n"
+    assert readings._memory(meminfo) == readings.Observation(600 * 1024, 1000 * 1024)
 
 
 def test_threads_use_process_ids():

@@ -101,9 +101,9 @@ async def test_redirects_are_limited():
     ],
 )
 async def test_an_invalid_response_is_reported(answer, why):
-    with pytest.raises(HttpError) as told:
+    with pytest.raises(HttpError) as raised:
         await asked(Web(root=answer))
-    assert why in str(told.value)
+    assert why in str(raised.value)
 
 
 async def test_a_request_target_is_one_line_without_blanks():
@@ -115,9 +115,9 @@ async def test_a_request_target_is_one_line_without_blanks():
 async def test_the_location_is_quoted_in_part():
     web = Web(root=leads_to("/" + "x" * 9999))
     web.answers["x" * 9999] = b""
-    with pytest.raises(HttpError) as told:
+    with pytest.raises(HttpError) as raised:
         await asked(web)
-    assert len(str(told.value)) < 600
+    assert len(str(raised.value)) < 600
 
 
 async def test_headers_of_the_probe_replace_those_of_the_kubelet():

@@ -29,7 +29,7 @@ ADDRESS = "10.244.0.7"
 
 
 class Agent:
-    """Answers as it is told to."""
+    """Answers as a test says."""
 
     def __init__(self):
         self.asked = []
@@ -73,7 +73,7 @@ class Machine:
 
 
 class MachineEvents:
-    """Keeps what it is told."""
+    """Keeps the recorded events."""
 
     def __init__(self):
         self.said = []
@@ -372,12 +372,12 @@ async def test_a_tcp_probe(machine, recorder):
 
 @pytest.mark.looptime
 @pytest.mark.parametrize("host", ["a" * 64 + ".example", "nul\0", "a]b", "[x", "a\u2100b"])
-@pytest.mark.parametrize(("way", "told"), [("tcpSocket", "dial tcp"), ("httpGet", "Get ")])
-async def test_an_invalid_host_of_a_probe_is_reported(machine, recorder, host, way, told):
+@pytest.mark.parametrize(("way", "message"), [("tcpSocket", "dial tcp"), ("httpGet", "Get ")])
+async def test_an_invalid_host_of_a_probe_is_reported(machine, recorder, host, way, message):
     probe = {way: {"port": 22, "host": host}, "failureThreshold": 1}
     await watched(machine, recorder, instance(readinessProbe=probe), 1, Loopback())
     assert machine.facts.ready is False
-    assert told in recorder.said[0][2]
+    assert message in recorder.said[0][2]
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "169.254.169.254", "10.244.0.8"])

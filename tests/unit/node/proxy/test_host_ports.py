@@ -1,4 +1,4 @@
-"""Which port of the host goes to which Service, and what is told of it."""
+"""The ports of the host that lead to Services, and the events about them."""
 
 from datetime import UTC, datetime
 from ipaddress import ip_address
@@ -151,8 +151,8 @@ async def test_the_status_has_the_ports_that_could_be_opened():
             return not await ingress() and not port_forwarder.ports
 
         await c.until(is_closed)
-        told = [each.reason for each in (await c.client.list(Event)).items]
-        assert sorted(told) == ["EnsuredLoadBalancer", "SyncLoadBalancerFailed"]
+        reasons = [each.reason for each in (await c.client.list(Event)).items]
+        assert sorted(reasons) == ["EnsuredLoadBalancer", "SyncLoadBalancerFailed"]
 
 
 @pytest.mark.looptime
@@ -164,11 +164,11 @@ async def test_a_load_balancer_with_source_ranges_reports_why_it_is_closed():
         c._tasks.start(HostPorts(context, port_forwarder, HOST).run(), name="ports")
         await c.client.create(Service, document(loadBalancerSourceRanges=["10.0.0.0/8"]))
 
-        async def told():
+        async def events():
             return await c.events("web")
 
-        await c.until(told)
-        (event,) = await told()
+        await c.until(events)
+        (event,) = await events()
         assert event.reason == "SyncLoadBalancerFailed"
         assert "spec.loadBalancerSourceRanges is not supported" in event.message
         found = await c.client.get(Service, "web", "default")
@@ -187,13 +187,13 @@ async def test_each_failed_port_is_reported():
         ports = [{"name": "a", "port": 80}, {"name": "b", "port": 81}]
         await c.client.create(Service, document(ports=ports))
 
-        async def told():
+        async def errors():
             found = await c.client.get(Service, "web", "default")
             ingress = (found.status.loadBalancer and found.status.loadBalancer.ingress) or []
             return [(each.port, each.error) for one in ingress for each in one.ports or ()]
 
-        await c.until(told)
-        assert await told() == [(80, "corral.dev/HostPortUnavailable"), (81, None)]
+        await c.until(errors)
+        assert await errors() == [(80, "corral.dev/HostPortUnavailable"), (81, None)]
 
 
 @pytest.mark.looptime

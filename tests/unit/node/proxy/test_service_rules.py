@@ -119,8 +119,8 @@ def test_terminating_endpoints_serve_if_none_is_ready():
 
 
 def test_missing_conditions_of_an_endpoint_count_as_ready():
-    told = Endpoint(addresses=["10.244.0.2"])
-    assert "10.244.0.2" in chain(made(None, slice_of(told)))[0]
+    member = Endpoint(addresses=["10.244.0.2"])
+    assert "10.244.0.2" in chain(made(None, slice_of(member)))[0]
 
 
 def test_session_affinity_has_a_set_of_clients_per_endpoint():

@@ -136,11 +136,11 @@ def test_a_missing_dev_kvm_is_the_reason(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("outcome", "told"),
+    ("outcome", "advice"),
     [((True, "a guest booted"), "chmod 660"), ((False, "did not boot within 2 s"), "within 2 s")],
 )
 async def test_root_is_advised_to_chmod_the_device_only_if_that_helps(
-    monkeypatch, tmp_path, program, outcome, told
+    monkeypatch, tmp_path, program, outcome, advice
 ):
     async def run_probe(path, accelerator, *, as_root):
         assert as_root
@@ -152,7 +152,7 @@ async def test_root_is_advised_to_chmod_the_device_only_if_that_helps(
     monkeypatch.setattr(accelerator_probe, "run_probe", run_probe)
     finding = await find_accelerator(tmp_path, str(program))
     assert finding.accelerator is Accelerator.TCG
-    assert told in finding.reason
+    assert advice in finding.reason
 
 
 def test_other_users_are_advised_how_to_open_the_device(monkeypatch, tmp_path):
@@ -165,16 +165,16 @@ def test_other_users_are_advised_how_to_open_the_device(monkeypatch, tmp_path):
 
 def test_a_probe_ends_when_its_manager_is_killed(tmp_path):
     """A guest that hangs under KVM would run for ever: only its manager knew of it."""
-    hung, told = tmp_path / "hung", tmp_path / "told"
-    os.mkfifo(told)
-    hung.write_text(f"#!/bin/sh\necho $$ > {told}\nexec sleep 60\n")
+    hung, pid_file = tmp_path / "hung", tmp_path / "pid_file"
+    os.mkfifo(pid_file)
+    hung.write_text(f"#!/bin/sh\necho $$ > {pid_file}\nexec sleep 60\n")
     hung.chmod(0o755)
     code = (
         "import asyncio, sys; from corral.node.qemu.accelerator_probe import run_probe; "
         "asyncio.run(run_probe(sys.argv[1], 'kvm', as_root=True, seconds=60))"
     )
     with subprocess.Popen([sys.executable, "-P", "-c", code, hung]) as manager:
-        probe_of_it = os.pidfd_open(int(told.read_text()))
+        probe_of_it = os.pidfd_open(int(pid_file.read_text()))
         try:
             manager.kill()
             assert select.select([probe_of_it], [], [], 60)[0], "the probe lives on"

@@ -19,13 +19,13 @@ VMI = msgspec.convert(
 )
 
 
-def block(node: str, **told: int) -> dict:
+def block(node: str, **counts: int) -> dict:
     nothing = {
         f"{kind}_{what}": 0
         for kind in ("rd", "wr", "flush")
         for what in ("operations", "bytes", "total_time_ns")
     }
-    return {"device": "", "node-name": node, "qdev": "/machine", "stats": nothing | told}
+    return {"device": "", "node-name": node, "qdev": "/machine", "stats": nothing | counts}
 
 
 class Monitor:

@@ -46,19 +46,19 @@ RESET = {"event": "RESET", "data": {"guest": True, "reason": "guest-reset"}}
 
 
 class Monitor:
-    """Notes what it is told; the agent is never there."""
+    """Records commands; the agent is never there."""
 
     def __init__(self):
         self.events = asyncio.Queue()
-        self.told = []
+        self.commands = []
 
     async def execute(self, command):
         if command == "query-chardev":
             raise MonitorError("no agent here")
-        self.told.append(command)
+        self.commands.append(command)
 
     async def order(self, command):
-        self.told.append(command)
+        self.commands.append(command)
 
     async def close(self):
         pass
@@ -88,7 +88,7 @@ async def test_a_guest_that_shuts_down_for_a_reboot_is_started_again_once(guest,
     assert await changes(one, SHUTDOWN, SHUTDOWN) == [
         Change.RESUMED, Change.REBOOTED, Change.POWERED_OFF, Change.GONE,
     ]  # fmt: skip
-    assert monitor.told == ["system_powerdown", "system_reset", "cont"]
+    assert monitor.commands == ["system_powerdown", "system_reset", "cont"]
 
 
 async def test_a_guest_that_ignores_a_reboot_can_shut_down_later(guest, monkeypatch):
@@ -115,10 +115,10 @@ async def test_a_stopping_guest_is_not_started_again(guest):
 @pytest.mark.parametrize(("state", "events"), [("running", [SHUTDOWN]), ("shutdown", [])])
 async def test_a_pending_reboot_survives_a_restart_of_the_manager(guest, monitor, state, events):
     await guest().reboot()
-    told = await changes(guest(state), *events)
-    assert Change.REBOOTED in told
-    assert Change.POWERED_OFF not in told
-    assert monitor.told[1:] == ["system_reset", "cont"]
+    seen = await changes(guest(state), *events)
+    assert Change.REBOOTED in seen
+    assert Change.POWERED_OFF not in seen
+    assert monitor.commands[1:] == ["system_reset", "cont"]
 
 
 async def test_other_shutdowns_do_not_restart_the_guest(guest):
@@ -176,7 +176,7 @@ CLOSED = {"event": "VSERPORT_CHANGE", "data": {"id": "agent0", "open": False}}
 
 @pytest.mark.looptime
 @pytest.mark.parametrize(
-    ("events", "told"),
+    ("events", "reported"),
     [
         ([CLOSED, 6], [Change.AGENT_DISCONNECTED]),
         ([CLOSED, CLOSED, 6], [Change.AGENT_DISCONNECTED]),
@@ -188,7 +188,7 @@ CLOSED = {"event": "VSERPORT_CHANGE", "data": {"id": "agent0", "open": False}}
         ]),
     ],
 )  # fmt: skip
-async def test_a_short_disconnect_of_the_agent_is_ignored(guest, monitor, events, told):
+async def test_a_short_disconnect_of_the_agent_is_ignored(guest, monitor, events, reported):
     """Numbers are seconds that pass."""
 
     async def happen():
@@ -201,7 +201,7 @@ async def test_a_short_disconnect_of_the_agent_is_ignored(guest, monitor, events
     async with asyncio.TaskGroup() as group:
         group.create_task(happen())
         seen = [change async for change in guest().changes()]
-    assert seen == [Change.RESUMED, *told, Change.GONE]
+    assert seen == [Change.RESUMED, *reported, Change.GONE]
 
 
 async def test_a_replug_sets_the_link_down_then_up(tmp_path, monkeypatch):

@@ -152,11 +152,11 @@ def test_texts_of_a_guest_are_truncated_and_printable():
     assert answer == {"name": "a" * LONGEST_TEXT, "version": "12"}
 
 
-# -- what it is asked and told to do
+# -- commands of a guest agent
 
 
-class Told:
-    """An agent that notes what it is told, and answers from a list for each command."""
+class ScriptedAgent:
+    """An agent that records its requests, and answers from a list for each command."""
 
     def __init__(self, **answers):
         self.requests = []
@@ -173,45 +173,47 @@ class Told:
 
 
 async def test_a_command_runs_to_its_end(agent):
-    told = Told(
+    scripted = ScriptedAgent(
         guest_exec=[{"pid": 7}],
         guest_exec_status=[
             {"exited": False},
             {"exited": True, "exitcode": 3, "out-data": "b3V0", "err-data": "ZXJy"},
         ],
     )
-    finished = await QemuAgent(await agent(told)).run(["sh", "-c", "exit 3"], b"typed")
+    finished = await QemuAgent(await agent(scripted)).run(["sh", "-c", "exit 3"], b"typed")
     assert finished == Finished(exit_code=3, output=b"out", errors=b"err")
-    assert told.requests[0]["arguments"] == {
+    assert scripted.requests[0]["arguments"] == {
         "path": "sh",
         "arg": ["-c", "exit 3"],
         "capture-output": True,
         "input-data": "dHlwZWQ=",
     }
-    assert told.requests[1]["arguments"] == {"pid": 7}
+    assert scripted.requests[1]["arguments"] == {"pid": 7}
 
 
 async def test_a_command_killed_by_a_signal_has_the_exit_code_of_a_shell(agent):
-    told = Told(guest_exec=[{"pid": 7}], guest_exec_status=[{"exited": True, "signal": 9}])
-    assert (await QemuAgent(await agent(told)).run(["x"])).exit_code == 137
+    scripted = ScriptedAgent(
+        guest_exec=[{"pid": 7}], guest_exec_status=[{"exited": True, "signal": 9}]
+    )
+    assert (await QemuAgent(await agent(scripted)).run(["x"])).exit_code == 137
 
 
 async def test_errors_of_the_agent_are_quoted(agent):
     with pytest.raises(GuestError, match=r"refuses: not known here$"):
-        await QemuAgent(await agent(Told())).run(["x"])
+        await QemuAgent(await agent(ScriptedAgent())).run(["x"])
 
 
 @pytest.mark.parametrize(
     "status", [{"exited": "yes"}, {}, {"exited": True, "out-data": "not base64!"}, [], None]
 )
 async def test_invalid_output_is_an_error(agent, status):
-    told = Told(guest_exec=[{"pid": 7}], guest_exec_status=[status])
+    scripted = ScriptedAgent(guest_exec=[{"pid": 7}], guest_exec_status=[status])
     with pytest.raises(GuestError):
-        await QemuAgent(await agent(told)).run(["x"])
+        await QemuAgent(await agent(scripted)).run(["x"])
 
 
 async def test_guest_info_has_kubevirts_fields(agent):
-    told = Told(
+    scripted = ScriptedAgent(
         guest_info=[
             {"version": "7.2", "supported_commands": [{"name": "guest-ping", "enabled": True}]}
         ],
@@ -231,7 +233,7 @@ async def test_guest_info_has_kubevirts_fields(agent):
         ],
         guest_fsfreeze_status=["thawed"],
     )
-    document = await QemuAgent(await agent(told)).describe()
+    document = await QemuAgent(await agent(scripted)).describe()
     users = document["userList"]
     assert users[0] == {"userName": "root", "loginTime": 1.5}
     assert users[1] == {"userName": "a" * (LONGEST_TEXT // 2)}
@@ -257,16 +259,16 @@ async def test_guest_info_has_kubevirts_fields(agent):
 
 
 async def test_lists_of_a_guest_are_truncated(agent):
-    told = Told(guest_get_users=[[{"user": str(number)} for number in range(1000)]])
-    assert len(await QemuAgent(await agent(told)).users()) == MOST_ITEMS
+    scripted = ScriptedAgent(guest_get_users=[[{"user": str(number)} for number in range(1000)]])
+    assert len(await QemuAgent(await agent(scripted)).users()) == MOST_ITEMS
 
 
 async def test_a_frozen_guest_is_not_frozen_again(agent):
-    told = Told(guest_fsfreeze_status=["frozen", "thawed"], guest_fsfreeze_freeze=[1])
-    frozen = QemuAgent(await agent(told))
+    scripted = ScriptedAgent(guest_fsfreeze_status=["frozen", "thawed"], guest_fsfreeze_freeze=[1])
+    frozen = QemuAgent(await agent(scripted))
     await frozen.freeze()
     await frozen.freeze()
-    commands = [request["execute"] for request in told.requests]
+    commands = [request["execute"] for request in scripted.requests]
     assert commands.count("guest-fsfreeze-freeze") == 1
 
 
@@ -295,10 +297,10 @@ async def test_commands_share_one_connection(tmp_path):
 
 
 async def test_commands_run_one_at_a_time(agent):
-    told = Told(guest_ping=[{}] * 5)
-    asked = QemuAgent(await agent(told))
+    scripted = ScriptedAgent(guest_ping=[{}] * 5)
+    asked = QemuAgent(await agent(scripted))
     await asyncio.gather(*(asked.ping() for _ in range(5)))
-    assert len(told.requests) == 5
+    assert len(scripted.requests) == 5
 
 
 async def test_garbage_before_a_response_is_skipped(agent):
@@ -443,9 +445,9 @@ def test_unknown_fields_of_a_response_are_ignored():
 
 
 async def test_a_running_command_has_no_output_yet(agent):
-    told = Told(
+    scripted = ScriptedAgent(
         guest_exec=[{"pid": 7}],
         guest_exec_status=[{"exited": False, "more": "x" * guest_agent.LONGEST_ANSWER}],
     )
     with pytest.raises(GuestError, match="too long"):
-        await QemuAgent(await agent(told)).run(["wait"])
+        await QemuAgent(await agent(scripted)).run(["wait"])

@@ -1,4 +1,4 @@
-"""A guest and its disks: how they grow, what is told of errors, and how QEMU lets go of them."""
+"""A guest and its disks: growth, events of errors, and the release of disks by QEMU."""
 
 import asyncio
 import os
@@ -30,7 +30,7 @@ VMI = msgspec.convert(
 
 
 class Monitor:
-    """Answers what it is told to."""
+    """Answers as a test says."""
 
     def __init__(self, answer=None):
         self.events = asyncio.Queue()

@@ -128,9 +128,9 @@ async def test_a_process_without_progress_hangs_and_a_busy_one_does_not(tmp_path
             await Qemu(tmp_path).find(tmp_path)
     async with running(tmp_path, ["sh", "-c", "while :; do :; done"]) as monitor:
         monitor.silent_on = {"query-status"}
-        with pytest.raises(GuestError) as told:
+        with pytest.raises(GuestError) as raised:
             await Qemu(tmp_path).find(tmp_path)
-        assert not isinstance(told.value, HungError)
+        assert not isinstance(raised.value, HungError)
 
 
 @pytest.mark.parametrize("lost", ["the socket's name", "who listens"])
@@ -294,8 +294,8 @@ async def test_a_qemu_installed_later_is_probed_on_first_use(tmp_path, monkeypat
     assert qemu.facts()["missing"] == lacks
     assert (await qemu.finding()).reason == "look 1"
     program.symlink_to("/bin/true")
-    told = qemu.facts()
-    assert (told["missing"], told["reason"]) == ("", "probed with the next machine")
+    facts = qemu.facts()
+    assert (facts["missing"], facts["reason"]) == ("", "probed with the next machine")
     asked = await asyncio.gather(qemu.finding(), qemu.finding())
     assert [each.reason for each in asked] == ["look 2", "look 2"]
     assert qemu.facts()["reason"] == "look 2"

@@ -40,18 +40,18 @@ def test_machines_get_the_devices_group_only_if_it_can_open_the_device(mode, gro
 
 def test_a_group_that_cannot_open_the_device_is_not_suggested():
     for mode, group in ((0o600, ROOTS), (0o660, ROOTS), (0o600, OTHERS)):
-        told = kvm_rights.refused_to_us(KVM, device(mode, group))
+        reason = kvm_rights.refused_to_us(KVM, device(mode, group))
         name = grp.getgrgid(group).gr_name
         assert (
-            f"it belongs to root:{name} with mode {mode:o}. As root: chgrp kvm /dev/kvm; " in told
+            f"it belongs to root:{name} with mode {mode:o}. As root: chgrp kvm /dev/kvm; " in reason
         )
-        assert "chmod 660 /dev/kvm; usermod -aG kvm " in told
+        assert "chmod 660 /dev/kvm; usermod -aG kvm " in reason
 
 
 def test_a_group_that_can_open_the_device_is_suggested_by_name():
-    told = kvm_rights.refused_to_us(KVM, device(0o660, OTHERS))
-    assert f"it is for the group {NAME}. As root: usermod -aG {NAME} " in told
-    assert "chmod" not in told
+    reason = kvm_rights.refused_to_us(KVM, device(0o660, OTHERS))
+    assert f"it is for the group {NAME}. As root: usermod -aG {NAME} " in reason
+    assert "chmod" not in reason
 
 
 def test_a_group_without_a_name_is_not_suggested():
@@ -66,5 +66,5 @@ def test_a_member_of_the_group_is_advised_to_log_in_again(monkeypatch):
     user = kvm_rights._user()
     entry = grp.struct_group((NAME, "x", OTHERS, [user]))
     monkeypatch.setattr(kvm_rights.grp, "getgrgid", lambda _: entry)
-    told = kvm_rights.refused_to_us(KVM, device(0o660, OTHERS))
-    assert told.endswith(f"its group {NAME} after you logged in. Then log in again")
+    reason = kvm_rights.refused_to_us(KVM, device(0o660, OTHERS))
+    assert reason.endswith(f"its group {NAME} after you logged in. Then log in again")

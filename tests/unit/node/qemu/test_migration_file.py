@@ -1,4 +1,4 @@
-"""What must be equal for a guest to go on from a memory, and how QEMU is told (by a fake)."""
+"""The memory of a guest in a file: its conditions, and the commands to QEMU (a fake)."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ PRESENT = ("usb0", "nic0")
 
 
 class Fake:
-    """A monitor that answers as it is told, and notes what it was asked."""
+    """A monitor that answers as a test says, and records its commands."""
 
     def __init__(
         self, *, present=PRESENT, status=None, statuses=("completed",), state="running"
@@ -221,16 +221,16 @@ async def test_memory_is_restored_from_its_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("now", "told"),
+    ("now", "message"),
     [
         (("QEMU 8.0", *SHAPE[1:]), "saved with QEMU 7.2, and the VMI has QEMU 8.0"),
         (SHAPE[:-1], "saved with -device .*pvpanic.*does not have"),
         ((*SHAPE, "-device new"), "the VMI has -device new"),
     ],
 )
-async def test_memory_is_not_restored_into_a_different_machine(tmp_path, now, told):
+async def test_memory_is_not_restored_into_a_different_machine(tmp_path, now, message):
     monitor = Fake()
-    with pytest.raises(MemoryMisfitError, match=told):
+    with pytest.raises(MemoryMisfitError, match=message):
         await migration_file.load(monitor, tmp_path / "memory", now, SHAPE)
     assert monitor.asked == []
 

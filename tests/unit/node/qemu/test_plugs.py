@@ -1,4 +1,4 @@
-"""Plugging told to a monitor that keeps books of nodes, devices and descriptors, as QEMU does."""
+"""Hotplug by a monitor that keeps track of nodes, devices and descriptors, as QEMU does."""
 
 import asyncio
 import os
@@ -25,7 +25,7 @@ class Monitor:
         self.devices = dict(devices)
         self.nodes = {"disk0": {}}
         self.fdsets = {}
-        self.told = []
+        self.commands = []
         self.holding = set()
         self.buses = {}
         self.media = {}
@@ -35,7 +35,7 @@ class Monitor:
         self.events, self.awaited = asyncio.Queue(), set()
 
     async def execute(self, command, arguments=None, **_):
-        self.told.append(command)
+        self.commands.append(command)
         return getattr(self, command.replace("-", "_"))(arguments or {})
 
     async def lend(self, descriptor, command, arguments):
@@ -149,7 +149,7 @@ async def test_a_scsi_disk_is_plugged_with_its_controller_if_missing(drives):
     assert await plugs.recover() == {}
     assert (set(monitor.nodes), monitor.fdsets) == ({"disk0"}, {})
     await plugs.plug(*wanted(), drives)
-    assert monitor.told.count("device_add") == 3, "the controller stays"
+    assert monitor.commands.count("device_add") == 3, "the controller stays"
 
 
 async def test_a_disk_counts_as_plugged_until_qemu_has_released_it(drives):
@@ -229,8 +229,8 @@ async def test_a_medium_is_inserted_and_the_tray_closed(drives):
     assert heard == ["data"]
     assert await plugs.recover() == {}
     assert (set(monitor.nodes), monitor.fdsets, monitor.open) == ({"disk0"}, {}, set())
-    assert "device_add" not in monitor.told
-    assert "device_del" not in monitor.told
+    assert "device_add" not in monitor.commands
+    assert "device_del" not in monitor.commands
 
 
 async def test_a_locked_tray_is_requested_and_reported_once_it_opens(drives):

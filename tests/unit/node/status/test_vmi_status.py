@@ -210,8 +210,8 @@ def test_ready_is_written_with_a_new_phase(is_ready):
     placed = a_pod(ready=is_ready)
     before = {"type": "Ready", "status": "False", "reason": "GuestNotRunning"}
     changes = instance_status(RUNNING, vmi(conditions=[before]), placed, NOW)
-    told = condition(changes, "Ready")
-    assert (told["status"], "reason" in told) == (str(is_ready), False)
+    ready = condition(changes, "Ready")
+    assert (ready["status"], "reason" in ready) == (str(is_ready), False)
     over = instance_status(SUCCEEDED, vmi("Running", conditions=changes["conditions"]), placed, NOW)
     assert condition(over, "Ready")["status"] == "False"
     assert condition(over, "Ready")["reason"] == "GuestNotRunning"
@@ -268,9 +268,11 @@ def test_image_errors_are_left_to_the_controller():
 @pytest.mark.parametrize(("alone", "status"), [(True, "False"), (False, "True")])
 def test_a_running_vmi_is_migratable_unless_its_node_is_alone_on_its_host(alone, status):
     assert "conditions" not in instance_status(Facts(state=State.PULLING), vmi(), a_pod(), NOW)
-    told = condition(instance_status(RUNNING, vmi(), a_pod(), NOW, alone=alone), "LiveMigratable")
-    assert told["status"] == status
-    assert told.get("reason") == ("MigrationNotSupported" if alone else None)
+    migratable = condition(
+        instance_status(RUNNING, vmi(), a_pod(), NOW, alone=alone), "LiveMigratable"
+    )
+    assert migratable["status"] == status
+    assert migratable.get("reason") == ("MigrationNotSupported" if alone else None)
 
 
 def test_a_pod_has_its_addresses_before_its_machine_runs():
@@ -285,8 +287,8 @@ def test_a_pod_has_its_addresses_before_its_machine_runs():
 
 def guest(*interfaces: GuestInterface, binding="masquerade", **changes):
     """What an instance says of its interfaces, whose guest says this."""
-    told = GuestInfo(interfaces=interfaces) if interfaces else None
-    facts = Facts(state=State.RUNNING, guest_info=told, addresses=("10.244.0.7", "fd00::7"))
+    guest_info = GuestInfo(interfaces=interfaces) if interfaces else None
+    facts = Facts(state=State.RUNNING, guest_info=guest_info, addresses=("10.244.0.7", "fd00::7"))
     instance = vmi()
     card = instance.spec.domain.devices.interfaces[0]
     if binding == "bridge":
@@ -308,24 +310,24 @@ def test_a_masquerade_interface_has_the_addresses_of_the_pod():
         "podInterfaceName": "eth0",
     }
     assert guest() == [ours]
-    told = guest(GuestInterface(name="ens3", mac=card, addresses=("10.0.2.2", "fd10:0:2::2")))
-    assert told == [ours | {"infoSource": "domain, guest-agent", "interfaceName": "ens3"}]
+    shown = guest(GuestInterface(name="ens3", mac=card, addresses=("10.0.2.2", "fd10:0:2::2")))
+    assert shown == [ours | {"infoSource": "domain, guest-agent", "interfaceName": "ens3"}]
 
 
 def test_a_bridge_interface_has_the_addresses_of_the_guest():
     card = mac(UID, "default")
     addresses = ("10.244.0.7", "fe80::1")
-    told = guest(GuestInterface(name="e", mac=card, addresses=addresses), binding="bridge")
-    assert told[0]["ipAddresses"] == ["10.244.0.7", "fe80::1"]
+    shown = guest(GuestInterface(name="e", mac=card, addresses=addresses), binding="bridge")
+    assert shown[0]["ipAddresses"] == ["10.244.0.7", "fe80::1"]
     silent = guest(GuestInterface(name="e", mac=card), binding="bridge")
     assert silent[0]["ipAddress"] == "10.244.0.7"
 
 
 def test_interfaces_that_only_the_guest_reports_come_last_and_are_limited():
     own = GuestInterface(name="docker0", mac="02:42:00:00:00:01", addresses=("172.17.0.1",))
-    told = guest(own)
-    assert [one.get("name") for one in told] == ["default", None]
-    assert told[1] == {
+    shown = guest(own)
+    assert [one.get("name") for one in shown] == ["default", None]
+    assert shown[1] == {
         "mac": "02:42:00:00:00:01",
         "interfaceName": "docker0",
         "infoSource": "guest-agent",
@@ -347,11 +349,13 @@ def test_addresses_are_those_of_guest_info_if_available():
     assert without[0]["ipAddress"] == "10.0.2.15"
     assert without[0]["mac"] == card
     assert without[0]["infoSource"] == "domain"
-    told = GuestInfo(
+    guest_info = GuestInfo(
         os={"name": "Debian"},
         interfaces=(GuestInterface(name="eth0", mac=card, addresses=("10.0.2.99", "fd00::1")),),
     )
-    changes = instance_status(Facts(state=State.RUNNING, guest_info=told), vmi(), a_pod(), NOW)
+    changes = instance_status(
+        Facts(state=State.RUNNING, guest_info=guest_info), vmi(), a_pod(), NOW
+    )
     assert changes["interfaces"][0]["ipAddresses"] == ["10.0.2.99", "fd00::1"]
     assert changes["interfaces"][0]["interfaceName"] == "eth0"
     assert changes["interfaces"][0]["infoSource"] == "domain, guest-agent"

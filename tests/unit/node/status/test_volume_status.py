@@ -1,4 +1,4 @@
-"""What is told of volumes that come and go."""
+"""The status of volumes that come and go."""
 
 import msgspec
 import pytest

@@ -44,7 +44,7 @@ def killed_at(number, work, *, full=False):
             work()
         except OSError:
             os._exit(CUT if left < 0 else FAILED)
-        except BaseException:  # noqa: BLE001 - told by the exit code
+        except BaseException:  # noqa: BLE001 - reported by the exit code
             os._exit(FAILED)
         os._exit(CUT if left < 0 else DONE)
     _, status = os.waitpid(child, 0)

@@ -142,7 +142,7 @@ def test_ephemeral_disks_on_another_file_system_cannot_be_saved(place, sealed):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (lambda place: place.memory.write_bytes(b"all of my memory!"), "does not match its"),
         (lambda place: place.memory.write_bytes(b"short"), "does not have the size"),
@@ -154,9 +154,9 @@ def test_ephemeral_disks_on_another_file_system_cannot_be_saved(place, sealed):
         (lambda place: (place._disks / "root.qcow2").unlink(), "root.qcow2 is missing"),
     ],
 )
-def test_modified_memory_is_not_restored(place, sealed, spoil, told):
+def test_modified_memory_is_not_restored(place, sealed, spoil, message):
     spoil(place)
-    with pytest.raises(MemoryMisfitError, match=told):
+    with pytest.raises(MemoryMisfitError, match=message):
         place.check(sealed)
 
 

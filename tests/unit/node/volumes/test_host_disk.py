@@ -96,8 +96,8 @@ async def test_symlinks_are_rejected(context, root, tmp_path):
     (root / "file.img").symlink_to(secret / "a.img")
     (root / "directory").symlink_to(secret)
     assert await refusal(context, root / "file.img") == f"{root}/file.img is no regular file"
-    told = await refusal(context, root / "directory" / "a.img")
-    assert told.startswith(f"{root}/directory is no directory")
+    message = await refusal(context, root / "directory" / "a.img")
+    assert message.startswith(f"{root}/directory is no directory")
     created = root / "directory" / "b.img", "DiskOrCreate", "1Mi"
     assert "is no directory" in await refusal(context, *created)
     assert [each.name for each in secret.iterdir()] == ["a.img"]
@@ -112,8 +112,8 @@ async def test_a_directory_writable_by_others_is_rejected(context, root):
     (root / "open").mkdir()
     (root / "open").chmod(0o777)
     (root / "open" / "a.img").write_bytes(bytes(MIB))
-    told = await refusal(context, root / "open" / "a.img")
-    assert "can be written by others (mode 777)" in told
+    message = await refusal(context, root / "open" / "a.img")
+    assert "can be written by others (mode 777)" in message
 
 
 async def test_only_raw_disks_are_accepted(context, root):
@@ -129,12 +129,12 @@ async def test_only_raw_disks_are_accepted(context, root):
 
 @pytest.mark.parametrize("capacity", [None, "0", "100", "2Ei"])
 async def test_an_invalid_size_is_rejected(context, root, capacity):
-    told = await refusal(context, root / "a.img", "DiskOrCreate", capacity)
-    assert "is not the size of a disk" in told
+    message = await refusal(context, root / "a.img", "DiskOrCreate", capacity)
+    assert "is not the size of a disk" in message
     assert not list(root.iterdir())
 
 
 async def test_a_size_beyond_the_free_space_is_rejected(context, root):
-    told = await refusal(context, root / "a.img", "DiskOrCreate", "1Pi")
-    assert told.startswith(f"Unable to create {root}/a.img, not enough space, demanded size")
+    message = await refusal(context, root / "a.img", "DiskOrCreate", "1Pi")
+    assert message.startswith(f"Unable to create {root}/a.img, not enough space, demanded size")
     assert not list(root.iterdir())

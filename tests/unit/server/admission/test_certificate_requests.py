@@ -43,9 +43,9 @@ def certificate(tmp_path):
 
 async def let(ask, name, verbs, resource, *, names=()):
     """Let a user do something, by a role of that name."""
-    told = rule(verbs, resource, apiGroups=["certificates.k8s.io"], resourceNames=list(names))
+    granted = rule(verbs, resource, apiGroups=["certificates.k8s.io"], resourceNames=list(names))
     made = f"{name}-{resource.replace('/', '-')}"
-    await role(ask, made, told, namespace="")
+    await role(ask, made, granted, namespace="")
     await bind(ask, made, "ClusterRole", made, user(name), namespace="")
 
 
@@ -70,7 +70,7 @@ async def test_the_requester_is_the_authenticated_user(ask):
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ({"usages": []}, "spec.usages: Required value"),
         ({"usages": ["fun"]}, 'spec.usages[0]: Unsupported value: "fun": supported values: "any",'),
@@ -102,10 +102,10 @@ async def test_the_requester_is_the_authenticated_user(ask):
         ({"request": "bm8="}, ': "bm8=": PEM block type must be CERTIFICATE REQUEST'),
     ],
 )
-async def test_an_invalid_request_is_rejected(ask, spec, told):
+async def test_an_invalid_request_is_rejected(ask, spec, message):
     answer = await ask("POST", REQUESTS, signing_request(**spec))
     assert answer.status == 422
-    assert told in answer["message"]
+    assert message in answer["message"]
 
 
 async def test_every_fault_of_a_request_is_reported(ask):
@@ -132,7 +132,7 @@ async def test_certificates_of_administrators_are_rejected(ask):
 
 
 async def decide(asker, *conditions, door="approval", **status):
-    """Put conditions, and what else is told, into the status of the request."""
+    """Put conditions, and other fields, into the status of the request."""
     document = (await asker("GET", EVE)).document
     document["status"] = document.get("status", {}) | status | {"conditions": list(conditions)}
     return await asker("PUT", f"{EVE}/{door}", document)
@@ -173,7 +173,7 @@ async def test_signers_need_the_right_to_sign_for_the_signer(ask, certificate):
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "message"),
     [
         ([APPROVED], [], 'updates may not remove a condition of type "Approved"'),
         ([APPROVED], [APPROVED, DENIED], "Approved and Denied conditions are mutually exclusive"),
@@ -182,13 +182,13 @@ async def test_signers_need_the_right_to_sign_for_the_signer(ask, certificate):
         ([], [{"type": "", "status": "True"}], "status.conditions[0].type: Required value"),
     ],
 )
-async def test_decisions_cannot_be_removed_or_contradict_each_other(ask, before, after, told):
+async def test_decisions_cannot_be_removed_or_contradict_each_other(ask, before, after, message):
     await ask("POST", REQUESTS, signing_request())
     if before:
         assert (await decide(ask, *before)).status == 200
     answer = await decide(ask, *after)
     assert answer.status == 422
-    assert told in answer["message"]
+    assert message in answer["message"]
 
 
 async def test_the_approval_subresource_sets_no_certificate(ask, certificate):

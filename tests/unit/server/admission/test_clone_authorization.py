@@ -17,8 +17,8 @@ DENIED = "User bob has insufficient permissions in clone source namespace golden
 
 
 def volume(**source):
-    told = {"source": source} if "pvc" in source else source
-    return {"metadata": {"generateName": "copy-"}, "spec": {**told, "storage": {}}}
+    fields = {"source": source} if "pvc" in source else source
+    return {"metadata": {"generateName": "copy-"}, "spec": {**fields, "storage": {}}}
 
 
 def claim(namespace="golden"):
@@ -40,8 +40,8 @@ async def bob(ask):
 
 
 async def allow(ask, resource, group, *, subject=None):
-    told = rule("create", resource, apiGroups=[group])
-    await role(ask, "copier", told, namespace="golden")
+    granted = rule("create", resource, apiGroups=[group])
+    await role(ask, "copier", granted, namespace="golden")
     subjects = [subject or user("bob")]
     await bind(ask, "copiers", "Role", "copier", *subjects, namespace="golden")
 
@@ -113,7 +113,7 @@ async def test_a_reference_to_a_data_source_counts_as_its_claim(ask, bob):
 
 
 @pytest.mark.parametrize(
-    ("source", "status", "told"),
+    ("source", "status", "message"),
     [
         ({}, 201, ""),
         ({"dataSource": {"name": "other"}}, 201, ""),
@@ -131,12 +131,12 @@ async def test_a_reference_to_a_data_source_counts_as_its_claim(ask, bob):
         ),
     ],
 )
-async def test_sources_of_a_data_source_are_checked(ask, source, status, told):
+async def test_sources_of_a_data_source_are_checked(ask, source, status, message):
     await ask.create("/api/v1/namespaces", "lab")
     answer = await ask("POST", SOURCES, {"metadata": {"name": "mine"}, "spec": {"source": source}})
     assert answer.status == status, answer.text
-    if told:
-        assert told in answer["message"]
+    if message:
+        assert message in answer["message"]
 
 
 def image(labels, name="image"):
@@ -150,7 +150,7 @@ def image(labels, name="image"):
 )
 @pytest.mark.parametrize("policy", ["Reject", "Ignore"])
 async def test_inference_from_an_image_needs_the_right_to_clone_it(ask, bob, source, policy):
-    """Whether there is such an image, and what it says, is told in the same words: none."""
+    """The message is the same whether there is such an image or not."""
     written = machine(**source)
     said = {"inferFromVolume": "root", "inferFromVolumeFailurePolicy": policy}
     written["spec"]["preference"] = said
@@ -224,7 +224,7 @@ async def test_a_volume_with_two_sources_does_not_bypass_the_check_of_inference(
 async def test_inference_from_data_volumes_of_others_needs_the_right_to_clone(
     ask, bob, path, written, named
 ):
-    """It is told to who may copy that image only: who made the DataVolume was asked then."""
+    """The rights of the author count, not those of the DataVolume's author, checked before."""
     fedora = {"metadata": {"name": "fedora"}, "spec": {"source": claim()}}
     assert (await ask("POST", SOURCES, fedora)).status == 201
     reference = {"sourceRef": {"kind": "DataSource", "name": "fedora"}}
@@ -358,8 +358,8 @@ async def test_permitted_clones_are_recorded(ask, bob, path, written):
     assert permitted(made) == {"lab/mine": "golden/image"}
     one = f"{path}/{made.metadata['name']}"
     for who in (ask, bob, ask.as_user(CONTROLLER.name)):
-        told = await who.patch(one, {"metadata": {"labels": {"by": who.user.name[:4]}}})
-        assert permitted(told) == {"lab/mine": "golden/image"}
+        patched = await who.patch(one, {"metadata": {"labels": {"by": who.user.name[:4]}}})
+        assert permitted(patched) == {"lab/mine": "golden/image"}
 
 
 @pytest.mark.parametrize(("path", "written"), [(VOLUMES, volume), (MACHINES, machine)])
@@ -395,13 +395,13 @@ async def test_an_unresolved_reference_permits_nothing_later(ask, bob):
     made = await bob("POST", MACHINES, machine(sourceRef=REFERENCE))
     assert (await ask.patch(f"{SOURCES}/mine", {"spec": {"source": OTHERS}})).status == 200
     path = f"{MACHINES}/{made.metadata['name']}"
-    told = await ask.patch(path, {"metadata": {"labels": {"a": "b"}}})
-    assert permitted(told) == {}
+    patched = await ask.patch(path, {"metadata": {"labels": {"a": "b"}}})
+    assert permitted(patched) == {}
     second = {"metadata": {"name": "anew"}, "spec": made["spec"]["dataVolumeTemplates"][0]["spec"]}
     volumes = [{"name": "root", "dataVolume": {"name": "anew"}}]
     spec = {"dataVolumeTemplates": [second], "template": {"spec": {"volumes": volumes}}}
-    told = await ask.patch(path, {"spec": spec})
-    assert permitted(told) == {"lab/mine": "golden/*"}, told.text
+    patched = await ask.patch(path, {"spec": spec})
+    assert permitted(patched) == {"lab/mine": "golden/*"}, patched.text
 
 
 async def test_a_right_to_the_namespace_permits_renewed_images(ask, bob):
@@ -416,9 +416,9 @@ async def test_controllers_pass_on_permitted_clones_of_the_author(ask, bob):
     controller = ask.as_user(CONTROLLER.name)
     document = volume(sourceRef=REFERENCE)
     assert permitted(await controller("POST", VOLUMES, document)) == {}
-    told = {"lab/mine": "golden/image"}
-    document["metadata"]["annotations"] = {PERMITTED: json.dumps(told)}
-    assert permitted(await controller("POST", VOLUMES, document)) == told
+    record = {"lab/mine": "golden/image"}
+    document["metadata"]["annotations"] = {PERMITTED: json.dumps(record)}
+    assert permitted(await controller("POST", VOLUMES, document)) == record
     account = {"kind": "ServiceAccount", "name": "default", "namespace": "lab"}
     await allow(ask, "datavolumes/source", "cdi.kubevirt.io", subject=account)
     made = await controller("POST", VOLUMES, volume(sourceRef=REFERENCE))

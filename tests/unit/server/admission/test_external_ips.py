@@ -69,8 +69,8 @@ def service(*, port=8080, **spec):
 async def test_addresses_of_the_cluster_are_rejected(admin, address, owner):
     answer = await admin("POST", SERVICES, service(externalIPs=["203.0.113.1", address]))
     assert answer.status == 422
-    told = f'spec.externalIPs[1]: Invalid value: "{address}": may not be {owner}'
-    assert answer["message"] == f'Service "web" is invalid: {told}'
+    why = f'spec.externalIPs[1]: Invalid value: "{address}": may not be {owner}'
+    assert answer["message"] == f'Service "web" is invalid: {why}'
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "0.0.0.0", "::1", "fe80::1"])

@@ -111,8 +111,8 @@ async def test_a_changed_name_with_the_old_revision_is_rejected(ask):
     assert answer.status == 422
     (cause,) = answer["details"]["causes"]
     assert cause["field"] == "spec.instancetype.revisionName"
-    told = "the Matcher Name has been updated without updating the RevisionName"
-    assert cause["message"] == told
+    message = "the Matcher Name has been updated without updating the RevisionName"
+    assert cause["message"] == message
 
 
 async def test_requirements_are_checked_after_all_defaults(ask):
@@ -120,10 +120,10 @@ async def test_requirements_are_checked_after_all_defaults(ask):
     needs = {"requirements": {"cpu": {"guest": 1}, "memory": {"guest": "64Mi"}}}
     await ask("POST", path, {"metadata": {"name": "modest"}, "spec": needs})
     modest = {"preference": {"name": "modest"}}
-    told = await causes(ask, vm(**modest))
+    found = await causes(ask, vm(**modest))
     field, message = "spec.template.spec.domain.memory", "insufficient Memory resources of 0"
     why = f"{message} provided by VirtualMachine, preference requires 64Mi"
-    assert told == {(field, f"failure checking preference requirements: {why}")}
+    assert found == {(field, f"failure checking preference requirements: {why}")}
     requested = {"resources": {"requests": {"memory": "64Mi"}}}
     answer = await ask("POST", VMS, vm(requested, **modest))
     assert answer.status == 201, answer.text
@@ -156,16 +156,16 @@ async def test_a_preference_sets_persistent_fields_at_once(ask):
 async def test_a_template_must_not_conflict_with_the_instance_type(ask):
     document = vm({"memory": {"guest": "1Gi"}}, instancetype={"name": "small"})
     field = "spec.template.spec.domain.memory.guest"
-    told = f"VM field(s) {field} conflicts with selected instance type"
-    assert await causes(ask, document) == {(field, told)}
+    message = f"VM field(s) {field} conflicts with selected instance type"
+    assert await causes(ask, document) == {(field, message)}
 
 
 async def test_the_expanded_spec_must_be_valid(ask):
     path = f"{GROUP}/virtualmachineclusterpreferences"
     firmware = {"firmware": {"preferredEfi": {}}}
     await ask("POST", path, {"metadata": {"name": "windows"}, "spec": firmware})
-    told = await causes(ask, vm(preference={"name": "windows"}))
-    assert {field for field, _ in told} == {"spec.template.spec.domain.firmware.bootloader.efi"}
+    found = await causes(ask, vm(preference={"name": "windows"}))
+    assert {field for field, _ in found} == {"spec.template.spec.domain.firmware.bootloader.efi"}
 
 
 async def test_a_spec_is_expanded(ask):
@@ -210,8 +210,8 @@ GOLDEN = {"source": {"pvc": {"namespace": "default", "name": "golden"}}}
 @pytest.mark.parametrize("named", ["fedora", "newest"])
 @pytest.mark.parametrize("labelled", ["claim", "source"])
 async def test_instance_types_are_inferred_from_a_golden_image(ask, labelled, named):
-    told = {"labels": LABELS}
-    of_claim, of_source = (told, {}) if labelled == "claim" else ({}, told)
+    metadata = {"labels": LABELS}
+    of_claim, of_source = (metadata, {}) if labelled == "claim" else ({}, metadata)
     await ask("POST", CLAIMS, {"metadata": {"name": "golden", **of_claim}, "spec": CLAIM})
     source = {"metadata": {"name": "fedora", **of_source}, "spec": GOLDEN}
     assert (await ask("POST", SOURCES, source)).status == 201
@@ -370,8 +370,8 @@ async def test_a_stored_vm_that_cannot_be_expanded_is_an_internal_error(ask):
     assert (await ask("POST", VMS, vm(instancetype={"name": "none"}))).status == 201
     path = f"{VMS.replace('kubevirt.io', 'subresources.kubevirt.io')}/vm/expand-spec"
     answer = await ask("GET", path)
-    told = 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "none" not found'
-    assert (answer.status, answer["message"]) == (500, f"Internal error occurred: {told}")
+    message = 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "none" not found'
+    assert (answer.status, answer["message"]) == (500, f"Internal error occurred: {message}")
 
 
 async def test_quantities_may_be_unquoted_fractions(ask):

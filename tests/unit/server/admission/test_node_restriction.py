@@ -29,8 +29,8 @@ __all__ = ["cluster"]
 RESERVED = "node-restriction.kubernetes.io/trusted"
 
 
-def addresses(*told):
-    return {"status": {"addresses": [{"type": "InternalIP", "address": each} for each in told]}}
+def addresses(*values):
+    return {"status": {"addresses": [{"type": "InternalIP", "address": each} for each in values]}}
 
 
 async def test_a_node_registers_itself_only(cluster):

@@ -372,9 +372,9 @@ async def test_a_status_update_allocates_nothing(ask):
     before = await make(ask, type="LoadBalancer")
     ingress = {"loadBalancer": {"ingress": [{"ip": "127.0.0.1"}]}}
     node = ask.as_user("system:node:one", "system:nodes")
-    told = await node.patch(STATUS, {"status": ingress})
-    assert told["spec"] == before
-    assert told["status"]["loadBalancer"]["ingress"] == [{"ip": "127.0.0.1", "ipMode": "VIP"}]
+    updated = await node.patch(STATUS, {"status": ingress})
+    assert updated["spec"] == before
+    assert updated["status"]["loadBalancer"]["ingress"] == [{"ip": "127.0.0.1", "ipMode": "VIP"}]
     assert (await node.patch(f"{SERVICES}/web", {"spec": {}})).status == 403
 
 
@@ -387,7 +387,7 @@ NODE_PORTS = st.sampled_from([None, 30000, 30001, 30002])
 
 
 class FailingLog(Log):
-    """A log in memory that fails when told to."""
+    """A log in memory that fails when a test says so."""
 
     failing = False
 

@@ -29,7 +29,7 @@ class Clock:
         return self.seconds
 
 
-class Told:
+class AuditedServer:
     """A server with an audit log; ``events`` are read when it is closed."""
 
     def __init__(self, path, policy):
@@ -56,22 +56,22 @@ class Told:
 
 
 @pytest.fixture
-async def told(tmp_path, request):
+async def audited(tmp_path, request):
     policy = DEFAULT
     if rules := getattr(request, "param", None):
         path = tmp_path / "policy.yaml"
         whole = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy"}
         path.write_text(json.dumps(whole | rules))
         policy = Policy.read(path)
-    told = Told(tmp_path / "audit.log", policy)
-    await told.ask("POST", SPACES, {"metadata": {"name": "lab"}})
-    return told
+    audited = AuditedServer(tmp_path / "audit.log", policy)
+    await audited.ask("POST", SPACES, {"metadata": {"name": "lab"}})
+    return audited
 
 
-async def test_an_event_has_user_request_and_response(told):
-    answer = await told.ask("POST", SECRETS, BODY)
-    await told.ask("GET", f"{SECRETS}/nosuch")
-    events, text = await told.events(), told.path.read_text()
+async def test_an_event_has_user_request_and_response(audited):
+    answer = await audited.ask("POST", SECRETS, BODY)
+    await audited.ask("GET", f"{SECRETS}/nosuch")
+    events, text = await audited.events(), audited.path.read_text()
     assert [each["stage"] for each in events] == ["ResponseComplete"] * 3
     made, missing = events[1:]
     assert dict(answer.headers)["audit-id"] == made["auditID"]
@@ -101,19 +101,19 @@ async def test_an_event_has_user_request_and_response(told):
     assert "aHVzaA" not in text
 
 
-async def test_the_event_of_a_creation_names_the_object(told):
-    await told.ask("POST", SECRETS, {"metadata": {"generateName": "drawn-"}})
-    await told.ask("POST", SECRETS, BODY)
-    await told.ask("POST", SECRETS, BODY)
+async def test_the_event_of_a_creation_names_the_object(audited):
+    await audited.ask("POST", SECRETS, {"metadata": {"generateName": "drawn-"}})
+    await audited.ask("POST", SECRETS, BODY)
+    await audited.ask("POST", SECRETS, BODY)
     body = b"metadata:\n  name: written\n"
     headers = {"authorization": "Bearer other", "content-type": "application/yaml"}
     request = Request(method="POST", path=SECRETS, headers=headers, body=body)
-    await told.server.handle(request)
-    await told.ask("POST", SECRETS, {"metadata": {"name": 7}})
-    await told.ask("POST", SECRETS, {"metadata": {"name": "n" * 5000}})
+    await audited.server.handle(request)
+    await audited.ask("POST", SECRETS, {"metadata": {"name": 7}})
+    await audited.ask("POST", SECRETS, {"metadata": {"name": "n" * 5000}})
     drawn, made, again, forbidden, wrong, long = (
         (each["responseStatus"]["code"], each["objectRef"].get("name"))
-        for each in (await told.events())[1:]
+        for each in (await audited.events())[1:]
     )
     assert drawn[0] == 201
     assert drawn[1].startswith("drawn-")
@@ -122,12 +122,12 @@ async def test_the_event_of_a_creation_names_the_object(told):
     assert long == (422, "n" * 1024)
 
 
-async def test_anonymous_and_impersonating_users_are_recorded(told):
-    await told.ask("GET", SECRETS, authorization="Bearer wrong")
-    await told.ask("GET", SECRETS, authorization="Bearer other", **{"impersonate-user": "eve"})
-    await told.ask("GET", SECRETS, **{"impersonate-user": "eve"})
-    await told.ask("GET", "/healthz")
-    refused, cheeky, acting = (await told.events())[1:]
+async def test_anonymous_and_impersonating_users_are_recorded(audited):
+    await audited.ask("GET", SECRETS, authorization="Bearer wrong")
+    await audited.ask("GET", SECRETS, authorization="Bearer other", **{"impersonate-user": "eve"})
+    await audited.ask("GET", SECRETS, **{"impersonate-user": "eve"})
+    await audited.ask("GET", "/healthz")
+    refused, cheeky, acting = (await audited.events())[1:]
     assert (refused["user"], refused["responseStatus"]["code"]) == ({}, 401)
     assert (cheeky["user"]["username"], cheeky["responseStatus"]["code"]) == ("bob", 403)
     assert acting["user"]["username"] == "kubernetes-admin"
@@ -139,36 +139,36 @@ def left_out(event):
 
 
 @pytest.mark.parametrize("credentials", [{}, {"authorization": "Bearer wrong"}])
-async def test_anonymous_requests_cannot_fill_the_log(told, credentials, monkeypatch):
-    """Nor push out what is told of others: what is left out of them is counted."""
+async def test_anonymous_requests_cannot_fill_the_log(audited, credentials, monkeypatch):
+    """Nor displace the events of others: those that are omitted are counted."""
     monkeypatch.setattr("corral.server.audit.anonymous_quota.REPORT_SECONDS", 0.01)
     uri, asked = f"{SECRETS}/{'x' * 8000}", 300
 
     async def flood():
         for _ in range(asked):
             request = Request(method="GET", path=uri, headers=credentials)
-            assert (await told.server.handle(request)).status in (401, 403)
+            assert (await audited.server.handle(request)).status in (401, 403)
 
     await flood()
-    assert (await told.ask("GET", f"{SECRETS}/known")).status == 404
+    assert (await audited.ask("GET", f"{SECRETS}/known")).status == 404
     async with asyncio.timeout(60):
-        while "omitted-events" not in told.path.read_text():
+        while "omitted-events" not in audited.path.read_text():
             await asyncio.sleep(0.01)
-    told.clock.seconds += 60
+    audited.clock.seconds += 60
     await flood()
-    metrics = (await told.ask("GET", "/metrics")).body.decode()
-    events, text = await told.events(), told.path.read_text()
+    metrics = (await audited.ask("GET", "/metrics")).body.decode()
+    events, text = await audited.events(), audited.path.read_text()
     assert len(text) < (1 << 20) + (64 << 10) + 40_000
     assert [each["objectRef"]["name"] for each in events if "known" in str(each)] == ["known"]
     strangers = [each for each in events if each.get("requestURI") == uri]
     notes = [each for each in events if left_out(each)]
     assert len(strangers) + sum(map(left_out, notes)) == 2 * asked
-    assert len(notes) == 2, "the second was told of at the end"
+    assert len(notes) == 2, "the second is noted at the end"
     assert events.index(strangers[-1]) > events.index(notes[0]), "there is room again after a while"
     assert f"corral_audit_omitted_events_total {sum(map(left_out, notes))}.0" in metrics
 
 
-async def test_events_have_the_reason_of_the_authorization_decision(told):
+async def test_events_have_the_reason_of_the_authorization_decision(audited):
     group = "/apis/rbac.authorization.k8s.io/v1"
     rule = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["list"]}
     role = {"metadata": {"name": "reader"}, "rules": [rule]}
@@ -177,14 +177,15 @@ async def test_events_have_the_reason_of_the_authorization_decision(told):
         "roleRef": {"kind": "ClusterRole", "name": "reader"},
         "subjects": [{"kind": "User", "name": "bob"}],
     }
-    await told.ask("POST", f"{group}/clusterroles", role)
-    await told.ask("POST", f"{group}/clusterrolebindings", binding)
+    await audited.ask("POST", f"{group}/clusterroles", role)
+    await audited.ask("POST", f"{group}/clusterrolebindings", binding)
     bob = {"authorization": "Bearer other"}
     for path in ("/api/v1/configmaps", "/api/v1/secrets", "/apis", "/nothing/of/this"):
-        await told.ask("GET", path, **bob)
+        await audited.ask("GET", path, **bob)
     decision, reason = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
     explained = [
-        (each["annotations"][decision], each["annotations"][reason]) for each in await told.events()
+        (each["annotations"][decision], each["annotations"][reason])
+        for each in await audited.events()
     ]
     assert explained[:3] == [("allow", "")] * 3, "administrators need no role"
     assert explained[3] == (
@@ -208,15 +209,15 @@ async def test_components_are_recorded_if_the_policy_says_so(tmp_path, component
 
 
 @pytest.mark.parametrize(
-    "told",
+    "audited",
     [{"rules": [{"level": "RequestResponse"}], "omitManagedFields": True}],
     indirect=True,
 )
-async def test_bodies_are_recorded_if_the_policy_says_so(told):
-    await told.ask("POST", SECRETS, BODY)
-    await told.ask("GET", SECRETS)
-    await told.ask("PUT", f"{SECRETS}/key", {"data": 7})
-    events = (await told.events())[2:]
+async def test_bodies_are_recorded_if_the_policy_says_so(audited):
+    await audited.ask("POST", SECRETS, BODY)
+    await audited.ask("GET", SECRETS)
+    await audited.ask("PUT", f"{SECRETS}/key", {"data": 7})
+    events = (await audited.events())[2:]
     received, made, _, listed, _, refused = events
     assert [received["stage"], made["stage"]] == ["RequestReceived", "ResponseComplete"]
     assert received["auditID"] == made["auditID"]
@@ -228,53 +229,53 @@ async def test_bodies_are_recorded_if_the_policy_says_so(told):
     assert refused["responseObject"]["kind"] == "Status"
 
 
-@pytest.mark.parametrize("told", [{"rules": [{"level": "Request"}]}], indirect=True)
+@pytest.mark.parametrize("audited", [{"rules": [{"level": "Request"}]}], indirect=True)
 @pytest.mark.parametrize("body", [b"{", b"\xff", b"[" * 300, b"7", DEEP])
-async def test_an_invalid_body_breaks_no_event(told, body):
+async def test_an_invalid_body_breaks_no_event(audited, body):
     request = Request(
         method="POST", path=SECRETS, headers={"authorization": "Bearer secret"}, body=body
     )
-    await told.server.handle(request)
-    *_, event = await told.events()
+    await audited.server.handle(request)
+    *_, event = await audited.events()
     assert event["responseStatus"]["code"] == 400
 
 
-async def test_a_watch_has_events_at_its_start_and_end(told):
-    answer = await told.ask("GET", f"{SECRETS}?watch=true&resourceVersion=1&timeoutSeconds=1")
+async def test_a_watch_has_events_at_its_start_and_end(audited):
+    answer = await audited.ask("GET", f"{SECRETS}?watch=true&resourceVersion=1&timeoutSeconds=1")
     async for _ in answer.body:
         pass
-    begun, ended = (await told.events())[1:]
+    begun, ended = (await audited.events())[1:]
     assert (begun["stage"], ended["stage"]) == ("ResponseStarted", "ResponseComplete")
     assert begun["verb"] == ended["verb"] == "watch"
     assert begun["auditID"] == ended["auditID"]
 
 
-async def test_a_failing_audit_log_is_reported_and_counted(told, monkeypatch):
+async def test_a_failing_audit_log_is_reported_and_counted(audited, monkeypatch):
     full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     monkeypatch.setattr(os, "write", Mock(side_effect=full))
-    await told.ask("GET", SECRETS)
+    await audited.ask("GET", SECRETS)
     async with asyncio.timeout(60):
-        while not told.audit.fault:
+        while not audited.audit.fault:
             await asyncio.sleep(0.001)
-    answer = await told.ask("GET", "/readyz/audit")
+    answer = await audited.ask("GET", "/readyz/audit")
     assert answer.status == 500
-    assert f"{told.path} cannot be written: No space left".encode() in answer.body
-    metrics = (await told.ask("GET", "/metrics")).body.decode()
+    assert f"{audited.path} cannot be written: No space left".encode() in answer.body
+    metrics = (await audited.ask("GET", "/metrics")).body.decode()
     assert 'apiserver_audit_error_total{plugin="log"} 0.0' not in metrics
     assert "corral_audit_lost_events_total 0.0" in metrics
     monkeypatch.undo()
-    assert len(await told.events()) == 3, "health is not told of"
+    assert len(await audited.events()) == 3, "health is not logged"
 
 
-async def test_a_large_body_is_omitted_with_a_note(told, monkeypatch):
+async def test_a_large_body_is_omitted_with_a_note(audited, monkeypatch):
     monkeypatch.setattr("corral.server.audit.audit_event.MAX_CONTENT_BYTES", 10)
-    told.audit._policy = Policy(
+    audited.audit._policy = Policy(
         api_version="audit.k8s.io/v1",
         kind="Policy",
         rules=[type(DEFAULT.rules[0])(level="RequestResponse")],
     )
-    await told.ask("POST", SECRETS, BODY)
-    *_, event = await told.events()
+    await audited.ask("POST", SECRETS, BODY)
+    *_, event = await audited.events()
     assert event["annotations"]["audit.k8s.io/truncated"] == "true"
     assert "requestObject" not in event
 

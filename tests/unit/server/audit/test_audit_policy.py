@@ -1,4 +1,4 @@
-"""Tests of which requests are told of, and how much."""
+"""The requests that a policy records, and at which level."""
 
 import re
 

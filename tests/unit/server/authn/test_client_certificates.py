@@ -78,10 +78,10 @@ async def test_a_certificate_has_the_user_and_groups(tmp_path):
         shown = issue(tmp_path / "pki", groups=("lab", "system:masters"))
         status, review = await ask(known, port, certificate=shown)
     assert status == 201
-    told = review["status"]["userInfo"]
-    assert told["username"] == "lab1"
-    assert told["groups"] == ["lab", "system:masters", "system:authenticated"]
-    (credential,) = told["extra"]["authentication.kubernetes.io/credential-id"]
+    user = review["status"]["userInfo"]
+    assert user["username"] == "lab1"
+    assert user["groups"] == ["lab", "system:masters", "system:authenticated"]
+    (credential,) = user["extra"]["authentication.kubernetes.io/credential-id"]
     assert credential.startswith("X509SHA256=")
 
 
@@ -123,8 +123,8 @@ async def test_a_server_certificate_is_no_client_certificate(tmp_path):
             await ask(known, port, certificate=path)
 
 
-def user_of(now=50.0, **told):
-    shown = {"name": "lab1", "begins": 10.0, "ends": 100.0, "fingerprint": "ab", **told}
+def user_of(now=50.0, **fields):
+    shown = {"name": "lab1", "begins": 10.0, "ends": 100.0, "fingerprint": "ab", **fields}
     authenticator = Authenticator({"secret": User(name="bob")}, now=lambda: now)
     return authenticator.user(Request(method="GET", path="/", certificate=Certificate(**shown)))
 
@@ -137,10 +137,10 @@ def test_users_are_in_system_authenticated_once():
     )
 
 
-@pytest.mark.parametrize(("now", "told"), [(5.0, {}), (100.0, {}), (50.0, {"name": ""})])
-def test_an_expired_future_or_nameless_certificate_is_rejected(now, told):
+@pytest.mark.parametrize(("now", "fields"), [(5.0, {}), (100.0, {}), (50.0, {"name": ""})])
+def test_an_expired_future_or_nameless_certificate_is_rejected(now, fields):
     with pytest.raises(Exception, match="Unauthorized"):
-        user_of(now, **told)
+        user_of(now, **fields)
 
 
 async def test_the_reason_of_a_rejected_certificate_is_in_the_audit_log():

@@ -30,7 +30,7 @@ def test_a_line_is_a_user_with_groups(file):
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ("", "has no tokens"),
         (f"{TOKEN},lab1\n", "line 1 has 2 columns instead of 3 or 4"),
@@ -45,23 +45,23 @@ def test_a_line_is_a_user_with_groups(file):
         (b"x" * ((1 << 20) + 1), "is larger than"),
     ],
 )
-def test_invalid_lines_are_errors_with_the_line_number(file, content, told):
-    with pytest.raises(TokenFileError, match=told) as error:
+def test_invalid_lines_are_errors_with_the_line_number(file, content, message):
+    with pytest.raises(TokenFileError, match=message) as error:
         read_tokens(file(content))
     assert "tokens.csv" in str(error.value)
     assert TOKEN not in str(error.value), "secrets stay out of messages"
 
 
 @pytest.mark.parametrize(
-    ("mode", "told"),
+    ("mode", "message"),
     [
         (0o640, "can be read by others \\(mode 640\\)"),
         (0o604, "can be read by others"),
         (0o620, "can be written by others"),
     ],
 )
-def test_a_file_accessible_to_others_is_rejected(file, mode, told):
-    with pytest.raises(TokenFileError, match=told):
+def test_a_file_accessible_to_others_is_rejected(file, mode, message):
+    with pytest.raises(TokenFileError, match=message):
         read_tokens(file(f"{TOKEN},lab1,1\n", mode))
 
 

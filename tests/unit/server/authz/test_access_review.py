@@ -80,7 +80,7 @@ async def test_a_missing_role_makes_a_rules_review_incomplete(ask, bob):
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "code", "told"),
+    ("path", "body", "code", "message"),
     [
         (SELF, review_of(), 422, "exactly one of nonResourceAttributes or resourceAttributes"),
         (
@@ -102,9 +102,9 @@ async def test_a_missing_role_makes_a_rules_review_incomplete(ask, bob):
         (SELF, {"kind": "Pod"}, 400, "the object provided is a Pod"),
     ],
 )
-async def test_invalid_reviews_are_rejected(ask, path, body, code, told):
+async def test_invalid_reviews_are_rejected(ask, path, body, code, message):
     refused = await ask("POST", path, body)
-    assert (refused.status, told in refused["message"]) == (code, True), refused["message"]
+    assert (refused.status, message in refused["message"]) == (code, True), refused["message"]
 
 
 async def test_reviews_are_not_stored(ask):

@@ -107,8 +107,8 @@ async def test_extension_apiserver_authentication_reader_can_read_its_config_map
     await bind(ask, name, "Role", name, user("eve"), namespace="kube-system")
     place = "/api/v1/namespaces/kube-system/configmaps"
     assert (await ask.as_user("eve")("GET", f"{place}/others")).status == 403
-    told = await ask.as_user("eve")("GET", f"{place}/extension-apiserver-authentication")
-    assert told.status == 404  # whose making is not of this test
+    answer = await ask.as_user("eve")("GET", f"{place}/extension-apiserver-authentication")
+    assert answer.status == 404  # whose making is not of this test
     revision = ask.server.store.revision
     await settle(ask)
     assert ask.server.store.revision == revision

@@ -45,7 +45,7 @@ async def test_users_can_grant_rights_that_they_have(bob, held):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "missing"),
     [
         (rule("get watch", "pods"), '{APIGroups:[""], Resources:["pods"], Verbs:["watch"]}'),
         (
@@ -69,13 +69,13 @@ async def test_users_can_grant_rights_that_they_have(bob, held):
         ),
     ],
 )
-async def test_users_cannot_grant_rights_that_they_lack(bob, wanted, told):
+async def test_users_cannot_grant_rights_that_they_lack(bob, wanted, missing):
     refused = await write(bob, wanted)
     assert refused.status == 403
     assert refused["message"] == (
         'roles.rbac.authorization.k8s.io "new" is forbidden: user "bob" '
         '(groups=["system:authenticated"]) is attempting to grant RBAC permissions not currently '
-        f"held:\n{told}"
+        f"held:\n{missing}"
     )
     assert refused["details"]["name"] == "new"
 

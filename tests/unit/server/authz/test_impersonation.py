@@ -9,13 +9,13 @@ from corral.server.authz.impersonation import impersonated
 
 
 def impersonate(resources, *names, group=""):
-    told = {"verbs": ["impersonate"], "apiGroups": [group], "resources": resources.split()}
-    return told | ({"resourceNames": list(names)} if names else {})
+    rule = {"verbs": ["impersonate"], "apiGroups": [group], "resources": resources.split()}
+    return rule | ({"resourceNames": list(names)} if names else {})
 
 
 def headers(name="", **parts):
-    told = {"impersonate-user": name} if name else {}
-    return told | {f"impersonate-{part.replace('_', '-')}": value for part, value in parts.items()}
+    named = {"impersonate-user": name} if name else {}
+    return named | {f"impersonate-{part.replace('_', '-')}": value for part, value in parts.items()}
 
 
 async def become(ask, **wanted):

@@ -1,4 +1,4 @@
-"""Whether the server is alive and ready, and who is told why it is not."""
+"""Health checks of the server, and the users that see the reasons."""
 
 import pytest
 
@@ -64,8 +64,8 @@ def test_the_reason_is_for_administrators():
 
 def test_checks_can_be_excluded():
     assert response_of("/readyz?exclude=store", "full") == (200, "ok")
-    told = response_of("/readyz?verbose&exclude=store&exclude=nosuch", "full")[1]
-    assert told == (
+    report = response_of("/readyz?verbose&exclude=store&exclude=nosuch", "full")[1]
+    assert report == (
         "[+]ping ok\n[+]store excluded: ok\n"
         'warn: some health checks cannot be excluded: no matches for "nosuch"\n'
         "readyz check passed\n"

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from tests.exposition import Told
+from tests.exposition import Scrape
 from tests.unit.server.conftest import Asker
 
 from corral.api.errors import StorageFull
@@ -107,10 +107,10 @@ async def test_every_schema_of_the_index_is_served(ask):
 
 
 async def test_openapi_v2_in_json_and_protobuf(ask):
-    told = await ask("GET", "/openapi/v2")
-    assert told["swagger"] == "2.0"
-    assert "io.k8s.api.core.v1.Pod" in told["definitions"]
-    tag = told.headers["etag"]
+    served = await ask("GET", "/openapi/v2")
+    assert served["swagger"] == "2.0"
+    assert "io.k8s.api.core.v1.Pod" in served["definitions"]
+    tag = served.headers["etag"]
     again = await ask("GET", "/openapi/v2", headers={"if-none-match": tag})
     assert (again.status, again.text) == (304, "")
     for letter in "@.":
@@ -161,11 +161,11 @@ async def test_metrics_are_in_prometheus_form(ask):
     assert 'apiserver_resource_objects{group="",resource="namespaces"} 1.0' in metrics.text
     created = {"verb": "POST", "group": "", "version": "v1", "resource": "namespaces"}
     created |= {"subresource": "", "scope": "resource", "component": "apiserver"}
-    told = Told(metrics.text)
-    assert told.value("apiserver_request_total", code="201", **created) == 1
-    assert told.value("apiserver_request_duration_seconds_count", **created) == 1
-    assert told.value("corral_store_revision") == 1
-    assert told.value("corral_store_commit_duration_seconds_count") == 1
+    scrape = Scrape(metrics.text)
+    assert scrape.value("apiserver_request_total", code="201", **created) == 1
+    assert scrape.value("apiserver_request_duration_seconds_count", **created) == 1
+    assert scrape.value("corral_store_revision") == 1
+    assert scrape.value("corral_store_commit_duration_seconds_count") == 1
     open_metrics = await ask("GET", "/metrics", headers={"accept": OPEN_METRICS})
     assert open_metrics.headers["content-type"].startswith(OPEN_METRICS)
     assert (await ask.as_user("bob")("GET", "/metrics")).status == 403
@@ -174,7 +174,7 @@ async def test_metrics_are_in_prometheus_form(ask):
 async def test_kinds_that_are_not_stored_have_no_count(ask):
     counted = {
         (sample.labels["group"], sample.labels["resource"])
-        for sample in Told((await ask("GET", "/metrics")).text)
+        for sample in Scrape((await ask("GET", "/metrics")).text)
         .families["apiserver_resource_objects"]
         .samples
     }
@@ -185,11 +185,11 @@ async def test_kinds_that_are_not_stored_have_no_count(ask):
 
 async def counted(ask, code, **labels):
     """How many requests were answered so; the labels that are not named are empty."""
-    told = Told((await ask("GET", "/metrics")).text)
+    scrape = Scrape((await ask("GET", "/metrics")).text)
     empty = dict.fromkeys(("group", "version", "resource", "subresource", "scope"), "")
     asked = {**empty, **labels, "component": "apiserver"}
-    answers = told.value("apiserver_request_total", code=str(code), **asked)
-    assert told.value("apiserver_request_duration_seconds_count", **asked) >= answers
+    answers = scrape.value("apiserver_request_total", code=str(code), **asked)
+    assert scrape.value("apiserver_request_duration_seconds_count", **asked) >= answers
     return answers
 
 
@@ -240,9 +240,9 @@ async def test_a_server_that_cannot_write_is_not_ready(ask, monkeypatch):
     ready = await ask("GET", "/readyz")
     assert ready.status == 500
     assert "[-]store failed: no space left" in ready.text
-    told = await ask.as_user("bob")("GET", "/readyz")
-    assert told.status == 500
-    assert "[-]store failed: reason withheld" in told.text
+    answer = await ask.as_user("bob")("GET", "/readyz")
+    assert answer.status == 500
+    assert "[-]store failed: reason withheld" in answer.text
     assert (await ask("GET", "/livez")).status == 200
     assert (await ask("POST", "/api/v1/namespaces", {"metadata": {"name": "a"}})).status == 201
     assert (await ask("GET", "/readyz")).status == 200

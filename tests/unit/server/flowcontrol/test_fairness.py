@@ -47,7 +47,7 @@ def call(store):
 
 
 class Slow:
-    """Work that lasts until it is told to end."""
+    """Work that lasts until a test ends it."""
 
     def __init__(self):
         self.begun = []

@@ -211,8 +211,8 @@ async def test_of_two_entries_of_one_manager_the_last_counts(ask, apply):
     made = await apply(config_map(a="1", b="1"))
     (entry,) = made.metadata["managedFields"]
     twice = [entry, entry | {"fieldsV1": {"f:data": {"f:a": {}}}}]
-    told = await ask("PATCH", DEPLOYED, {"metadata": {"managedFields": twice}}, MERGE)
-    assert told.metadata["managedFields"] == twice[1:]
+    patched = await ask("PATCH", DEPLOYED, {"metadata": {"managedFields": twice}}, MERGE)
+    assert patched.metadata["managedFields"] == twice[1:]
 
 
 async def test_applying_an_object_of_another_name_is_rejected(ask, apply):
@@ -445,23 +445,23 @@ async def test_the_scale_subresource_can_be_applied(ask, apply, replica_set):
 async def test_the_status_has_its_own_managed_fields_entry(ask, replica_set):
     await ask("POST", SETS, replica_set)
     status = {"status": {"replicas": 2}}
-    told = await ask("PATCH", f"{SETS}/lab/status?fieldManager=loop", status, MERGE)
-    assert account(told)["loop", "Update", "status"] == {"f:status": {".": {}, "f:replicas": {}}}
+    patched = await ask("PATCH", f"{SETS}/lab/status?fieldManager=loop", status, MERGE)
+    assert account(patched)["loop", "Update", "status"] == {"f:status": {".": {}, "f:replicas": {}}}
 
 
 async def test_the_status_subresource_can_be_applied(ask, apply, replica_set):
     await apply(replica_set, path=f"{SETS}/lab")
     replica_set["spec"]["replicas"] = 9
     replica_set["status"] = {"replicas": 2}
-    told = await apply(replica_set, "loop", path=f"{SETS}/lab/status")
-    assert told["status"] == {"replicas": 2}
-    assert told["spec"]["replicas"] == 1
-    assert account(told)["loop", "Apply", "status"] == {"f:status": {"f:replicas": {}}}
+    applied = await apply(replica_set, "loop", path=f"{SETS}/lab/status")
+    assert applied["status"] == {"replicas": 2}
+    assert applied["spec"]["replicas"] == 1
+    assert account(applied)["loop", "Apply", "status"] == {"f:status": {"f:replicas": {}}}
     replica_set["status"]["replicas"] = 7
     replica_set["spec"]["replicas"] = 1
-    told = await apply(replica_set, path=f"{SETS}/lab")
-    assert told["status"] == {"replicas": 2}
-    assert "f:status" not in account(told)["me", "Apply", ""]
+    applied = await apply(replica_set, path=f"{SETS}/lab")
+    assert applied["status"] == {"replicas": 2}
+    assert "f:status" not in account(applied)["me", "Apply", ""]
 
 
 @pytest.mark.parametrize("nothing", [[], [{}]])
@@ -545,8 +545,8 @@ async def test_the_oldest_of_many_managers_are_merged(ask):
     await ask("POST", MAPS + "?fieldManager=m0", config_map(a="0"))
     for number in range(1, 13):
         data = {"data": {f"k{number}": "x"}}
-        told = await ask("PATCH", f"{DEPLOYED}?fieldManager=m{number}", data, MERGE)
-    known = account(told)
+        patched = await ask("PATCH", f"{DEPLOYED}?fieldManager=m{number}", data, MERGE)
+    known = account(patched)
     assert len(known) == 10
     ancient = known["ancient-changes", "Update", ""]
     # Of the same second, they are old in the order of their names.
@@ -567,8 +567,8 @@ async def test_a_field_manager_must_be_printable(ask, apply, manager, message):
     made = await apply(config_map(a="1"))
     entry = made.metadata["managedFields"][0] | {"manager": manager, "subresource": "s" * 257}
     change = {"metadata": {"managedFields": [entry]}}
-    told = (await ask("PATCH", DEPLOYED, change, MERGE))["details"]["causes"]
-    assert [(cause["field"], cause["message"]) for cause in told] == [
+    causes = (await ask("PATCH", DEPLOYED, change, MERGE))["details"]["causes"]
+    assert [(cause["field"], cause["message"]) for cause in causes] == [
         ("metadata.managedFields[0].manager", message),
         ("metadata.managedFields[0].subresource", "Too long: may not be more than 256 bytes"),
     ]

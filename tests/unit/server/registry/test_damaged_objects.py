@@ -109,12 +109,12 @@ async def test_each_damaged_object_has_an_event(damaged):
     task = asyncio.create_task(context._events.run())
     (event,) = await watch.next_events(30)
     task.cancel()
-    told = event.record.document()
-    assert (told["type"], told["reason"]) == ("Warning", "ObjectDamaged")
-    assert told["involvedObject"] == {
+    written = event.record.document()
+    assert (written["type"], written["reason"]) == ("Warning", "ObjectDamaged")
+    assert written["involvedObject"] == {
         "apiVersion": "v1", "kind": "ConfigMap", "namespace": "default", "name": "lost",
     }  # fmt: skip
-    assert "corral restore --damaged" in told["message"]
+    assert "corral restore --damaged" in written["message"]
 
 
 @pytest.mark.parametrize("lost", [b'"name":"kube-public"', b'"name":"system-node-critical"'])

@@ -68,8 +68,8 @@ async def test_items_of_untyped_lists_have_kind_and_version(ask, replica_set):
         assert shown["rows"][0]["object"]["kind"] == whole["kind"]
     (item,) = (await ask("GET", SETS))["items"]
     assert (item["apiVersion"], item["kind"]) == (replica_set["apiVersion"], replica_set["kind"])
-    told = await ask("GET", MAPS, headers=METADATA)
-    assert told["items"][0]["kind"] == "PartialObjectMetadata"
+    answer = await ask("GET", MAPS, headers=METADATA)
+    assert answer["items"][0]["kind"] == "PartialObjectMetadata"
 
 
 async def test_items_stored_in_an_older_form_are_presented_alike(ask):
@@ -94,11 +94,11 @@ async def test_tables_and_partial_metadata_have_the_requested_version(ask):
     ):
         for version in ("v1", "v1beta1"):
             asked = {"accept": f"application/json;as={form};v={version};g=meta.k8s.io"}
-            told = await ask("GET", path, headers=asked)
-            assert (told["kind"], told["apiVersion"]) == (form, f"meta.k8s.io/{version}")
-            for row in told.document.get("rows", ()):
+            answer = await ask("GET", path, headers=asked)
+            assert (answer["kind"], answer["apiVersion"]) == (form, f"meta.k8s.io/{version}")
+            for row in answer.document.get("rows", ()):
                 assert row["object"]["apiVersion"] == f"meta.k8s.io/{version}"
-            for item in told.document.get("items", ()):
+            for item in answer.document.get("items", ()):
                 assert item["apiVersion"] == f"meta.k8s.io/{version}"
 
 
@@ -115,8 +115,8 @@ async def test_kinds_that_are_not_stored_have_no_table(ask):
 
 async def test_endpoints_are_deprecated(ask):
     for method, path in (("GET", ""), ("GET", "/nothing")):
-        told = await ask(method, f"/api/v1/namespaces/default/endpoints{path}")
-        assert told.warnings == [
+        answer = await ask(method, f"/api/v1/namespaces/default/endpoints{path}")
+        assert answer.warnings == [
             '299 - "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"'
         ]
 

@@ -44,8 +44,8 @@ async def test_a_patch_does_not_modify_older_versions(ask, versions, collection)
     for number, kind in enumerate(kinds):
         for path in ("", "/status"):
             for patch in (LABEL, STATUS, {**LABEL, **STATUS}):
-                told = {**patch, "metadata": {"labels": {"number": str(number)}}}
-                answer = await ask("PATCH", f"{collection}/a{path}", told, kind)
+                change = {**patch, "metadata": {"labels": {"number": str(number)}}}
+                answer = await ask("PATCH", f"{collection}/a{path}", change, kind)
                 assert answer.status in (200, 404), answer.text
     assert versions
     assert all(before == after for _, before, after in versions)

@@ -285,8 +285,8 @@ async def test_negative_replicas_are_rejected_by_every_verb(ask, replica_set):
 async def test_unknown_fields_of_kubevirts_kinds_are_pruned_before_webhooks(ask, replica_set):
     replica_set["spec"]["replicaz"] = 3
     replica_set["spec"]["more"] = {"replicas": 1}
-    told = ['299 - "unknown field \\"spec.more\\""', '299 - "unknown field \\"spec.replicaz\\""']
-    for mode, warnings in (("Warn", told), ("Ignore", [])):
+    both = ['299 - "unknown field \\"spec.more\\""', '299 - "unknown field \\"spec.replicaz\\""']
+    for mode, warnings in (("Warn", both), ("Ignore", [])):
         made = await ask("POST", f"{SETS}?dryRun=All&fieldValidation={mode}", replica_set)
         assert (made.status, made.warnings) == (201, warnings)
         assert not {"replicaz", "more"} & made["spec"].keys()
@@ -404,11 +404,11 @@ async def test_a_different_creation_timestamp_is_ignored(ask):
     """The real server takes it back before it compares (rest.BeforeUpdate)."""
     old = await ask.create(MAPS, "a")
     change = {"creationTimestamp": "2020-01-01T00:00:00Z"}
-    for told in (
+    for answer in (
         await ask.patch(f"{MAPS}/a", {"metadata": change}),
         await ask("PUT", f"{MAPS}/a", {"metadata": old["metadata"] | change}),
     ):
-        assert (told.status, told.document) == (200, old)
+        assert (answer.status, answer.document) == (200, old)
 
 
 async def test_an_update_of_a_missing_object_is_not_found(ask):
@@ -525,12 +525,12 @@ async def test_a_json_patch_replace_adds_missing_fields_and_warns_of_unknown_one
 async def test_a_status_of_native_kinds_may_be_incomplete(ask, pod):
     await ask("POST", PODS, pod)
     terminated = {"state": {"terminated": {"reason": "Completed"}}}
-    told = {
+    status = {
         "conditions": [{"type": "Ready"}],
         "containerStatuses": [{"name": "compute", **terminated}],
         "podIPs": [{}],
     }
-    shown = await ask.patch(f"{PODS}/pod/status", {"status": told})
+    shown = await ask.patch(f"{PODS}/pod/status", {"status": status})
     assert shown.status == 200, shown.text
     assert shown["status"]["conditions"] == [{"type": "Ready", "status": ""}]
     assert shown["status"]["podIPs"] == [{"ip": ""}]

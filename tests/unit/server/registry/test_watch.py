@@ -39,7 +39,7 @@ class Stream:
 
 
 class Clock:
-    """Time that goes on when it is told to."""
+    """Time that goes on when a test says so."""
 
     def __init__(self, loop, monkeypatch):
         self.ahead = 0
@@ -91,7 +91,7 @@ async def test_a_watch_without_a_revision_begins_with_the_current_objects(ask):
 
 
 async def test_a_watch_begins_with_the_objects_of_its_revision_in_any_chunks(ask):
-    """What is not told yet is looked up when it is its turn: no watcher holds old versions."""
+    """Objects that are not sent yet are looked up when they are: no watcher holds old versions."""
     for number in range(200):
         await ask.create(MAPS, f"m{number:03}")
     stream = await watch(ask)
@@ -100,10 +100,10 @@ async def test_a_watch_begins_with_the_objects_of_its_revision_in_any_chunks(ask
     await ask("DELETE", f"{MAPS}/m160")
     await ask.create(MAPS, "m170a")
     seen += [await stream.next() for _ in range(202)]
-    told = [(kind, each["metadata"]["name"]) for kind, each in seen]
-    assert told[:200] == [("ADDED", f"m{number:03}") for number in range(200)]
+    events = [(kind, each["metadata"]["name"]) for kind, each in seen]
+    assert events[:200] == [("ADDED", f"m{number:03}") for number in range(200)]
     assert "data" not in seen[150][1]
-    assert told[200:] == [("MODIFIED", "m150"), ("DELETED", "m160"), ("ADDED", "m170a")]
+    assert events[200:] == [("MODIFIED", "m150"), ("DELETED", "m160"), ("ADDED", "m170a")]
     await stream.body.aclose()
 
 
@@ -117,9 +117,9 @@ async def test_a_watcher_slower_than_compaction_has_to_list_again(ask):
         store.write("secrets", Key("default", f"n{number}"), {"metadata": {}})
     store._retention = Retention(changes=10)
     await store.tidy()
-    while (told := await stream.next())[0] == "ADDED":
+    while (last := await stream.next())[0] == "ADDED":
         pass
-    assert (told[0], told[1]["code"], told[1]["reason"]) == ("ERROR", 410, "Expired")
+    assert (last[0], last[1]["code"], last[1]["reason"]) == ("ERROR", 410, "Expired")
 
 
 async def test_watchers_share_the_bytes_of_a_large_object(ask):
@@ -247,7 +247,7 @@ async def test_a_watcher_too_far_behind_gets_an_error(ask):
     await ask.create(MAPS, "a")
     assert await stream.type_and_name() == ("ADDED", "a")
     await ask.patch(f"{MAPS}/a", {"data": {"x": "1"}})
-    told = store.revision
+    revision = store.revision
     for number in range(1000):
         store.write("secrets", Key("default", f"n{number}"), {"metadata": {}})
     await store.tidy()
@@ -255,7 +255,7 @@ async def test_a_watcher_too_far_behind_gets_an_error(ask):
     await store.tidy()
     kind, status = await stream.next()
     assert (kind, status["code"], status["reason"]) == ("ERROR", 410, "Expired")
-    assert status["message"] == f"too old resource version: {told - 1} ({store.compacted})"
+    assert status["message"] == f"too old resource version: {revision - 1} ({store.compacted})"
     with pytest.raises(StopAsyncIteration):
         await anext(stream.body)
     assert store.watches == 0
@@ -279,16 +279,16 @@ async def test_watchers_of_one_form_share_the_frames(ask, monkeypatch):
     await asyncio.sleep(0)
     made.clear()
     await ask.create(MAPS, "one", labels={"in": "x"})
-    told = [await reader for reader in readers]
+    events = [await reader for reader in readers]
     assert made == ["one"] * 3
-    for alike in (told[:5], told[5:10], told[10:]):
+    for alike in (events[:5], events[5:10], events[10:]):
         assert all(each == alike[0] for each in alike)
     readers = [asyncio.create_task(stream.next()) for stream in streams]
     await asyncio.sleep(0)
     made.clear()
     await ask.patch(f"{MAPS}/one", {"metadata": {"labels": None}})
-    told = [await reader for reader in readers]
-    assert [kind for kind, _ in told] == ["MODIFIED"] * 10 + ["DELETED"] * 5
+    events = [await reader for reader in readers]
+    assert [kind for kind, _ in events] == ["MODIFIED"] * 10 + ["DELETED"] * 5
     assert made == ["one"] * 3
     for stream in streams:
         await stream.body.aclose()
@@ -298,8 +298,8 @@ async def test_each_table_watcher_gets_the_columns_once(ask):
     streams = [await watch(ask, "&resourceVersion=1", headers=TABLE) for _ in range(3)]
     for name in "ab":
         await ask.create(MAPS, name)
-    told = [[await stream.next() for _ in range(2)] for stream in streams]
-    for first, second in told:
+    pairs = [[await stream.next() for _ in range(2)] for stream in streams]
+    for first, second in pairs:
         assert first[1]["columnDefinitions"]
         assert second[1]["columnDefinitions"] is None
         assert (first[1]["rows"][0]["cells"][0], second[1]["rows"][0]["cells"][0]) == ("a", "b")

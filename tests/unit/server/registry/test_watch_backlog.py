@@ -14,7 +14,7 @@ async def some_turns():
 
 
 class Watcher:
-    """Someone who is told a chunk, and reads it or not."""
+    """A watcher that gets a chunk, and reads it or not."""
 
     def __init__(self, backlog, user, chunk):
         self.was_cut = False

@@ -42,8 +42,8 @@ def test_curl_and_browsers_get_indented_responses_by_default(agent):
     assert laid_out(json_response(LINE), **asked) == LINES
     assert laid_out(json_response(LINE), query="pretty=", **asked) == LINES
     for value in ("0", "false", "please", "%ff"):
-        told = laid_out(json_response(LINE), query=f"pretty={value}", **asked)
-        assert told == (LINES if value == "%ff" else LINE + b"\n")
+        body = laid_out(json_response(LINE), query=f"pretty={value}", **asked)
+        assert body == (LINES if value == "%ff" else LINE + b"\n")
 
 
 def test_other_content_is_not_indented():
@@ -76,9 +76,9 @@ def test_the_indented_size_is_computed_before(document, monkeypatch):
 def test_indented_responses_have_no_etag():
     tag = ("etag", '"x"')
     for asked, kept in (("", [tag]), ("pretty=1", [])):
-        told = Response(headers=[*JSON_HEADERS, tag], body=LINE)
-        assert laid_out(told, query=asked) == (LINE + b"\n" if kept else LINES)
-        assert [each for each in told.headers if each[0] == "etag"] == kept
+        response = Response(headers=[*JSON_HEADERS, tag], body=LINE)
+        assert laid_out(response, query=asked) == (LINE + b"\n" if kept else LINES)
+        assert [each for each in response.headers if each[0] == "etag"] == kept
 
 
 def test_large_responses_are_not_indented():

@@ -39,14 +39,14 @@ KEPT = [
 
 
 class Speaker(Asker):
-    """Sends and reads nothing but protobuf, as a typed client does that was told to."""
+    """Sends and reads nothing but protobuf, as a typed client does that is configured so."""
 
-    async def __call__(self, method, path, body=None, headers=None, *, told=True):
+    async def __call__(self, method, path, body=None, headers=None, *, encoded=True):
         if isinstance(body, dict):
             body = encode(body)
         response = await self.raw(method, path, body, ONLY | (headers or {}))
         kinds = [value for name, value in response.headers if name == "content-type"]
-        if not told:  # there is no room for it
+        if not encoded:  # there is no room for it
             return response.status, json.loads(response.body)
         assert kinds == [PROTOBUF], response.body
         return response.status, decode(response.body)
@@ -86,11 +86,11 @@ def collection(version, kind):
     )
 
 
-def told(kind):
+def name_of(kind):
     return f"{kind[0]} {kind[1].name}"
 
 
-@pytest.mark.parametrize("served", KEPT, ids=told)
+@pytest.mark.parametrize("served", KEPT, ids=name_of)
 async def test_every_verb_of_every_kind(speak, served):
     version, kind = served
     path = collection(version, kind)
@@ -131,7 +131,7 @@ async def test_every_verb_of_every_kind(speak, served):
     assert events[1][1] == changed
 
 
-@pytest.mark.parametrize("served", [each for each in SERVED if each[1].create_only], ids=told)
+@pytest.mark.parametrize("served", [each for each in SERVED if each[1].create_only], ids=name_of)
 async def test_reviews_in_protobuf(speak, served):
     version, kind = served
     status, answer = await speak("POST", collection(version, kind), BY_KIND[version, kind.name])
@@ -173,10 +173,10 @@ async def test_a_watch_in_protobuf_has_events_and_errors(speak):
     assert (first, present["metadata"]["name"]) == ("ADDED", "cm")
     assert (second, end["kind"]) == ("BOOKMARK", "ConfigMap")
     assert end["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
-    ((told, status),) = await speak.watch(
+    ((change, status),) = await speak.watch(
         f"{MAPS}?watch=true&resourceVersion=1&timeoutSeconds=1", 1
     )
-    assert (told, status["metadata"]["name"]) == ("ADDED", "cm") or status["code"] == 410
+    assert (change, status["metadata"]["name"]) == ("ADDED", "cm") or status["code"] == 410
 
 
 async def test_watchers_of_each_encoding_have_their_own_frames(ask, speak):
@@ -342,7 +342,7 @@ async def test_a_watch_encodes_large_objects_once_in_a_thread(ask, speak, is_new
         threads.append(threading.current_thread() is threading.main_thread())
         return real(name, document)
 
-    async def told():
+    async def first_pieces():
         stream = (await speak.raw("GET", path, headers=ONLY)).body
         pieces = [await anext(stream) for _ in range(2)]
         await stream.aclose()
@@ -350,15 +350,15 @@ async def test_a_watch_encodes_large_objects_once_in_a_thread(ask, speak, is_new
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writer, "content", content)
-        watchers = [asyncio.create_task(told()) for _ in range(3)] if is_new else []
+        watchers = [asyncio.create_task(first_pieces()) for _ in range(3)] if is_new else []
         await asyncio.sleep(0)
         await ask.create(MAPS, "a-small", data={"x": "x"})
         await ask.create(MAPS, "large", data={f"k{index}": "" for index in range(5000)})
-        watchers = watchers or [asyncio.create_task(told()) for _ in range(3)]
+        watchers = watchers or [asyncio.create_task(first_pieces()) for _ in range(3)]
         pieces = [await each for each in watchers]
     assert pieces[0] == pieces[1] == pieces[2]
     frames = [event(piece[4:]) for piece in pieces[0]]
-    assert [(told, item["metadata"]["name"]) for told, item in frames] == [
+    assert [(kind, item["metadata"]["name"]) for kind, item in frames] == [
         ("ADDED", "a-small"),
         ("ADDED", "large"),
     ]
@@ -401,7 +401,7 @@ async def test_a_user_with_many_pending_responses_gets_no_more(ask, speak, writi
     await ask.create(MAPS, "a", data={"x": "x" * 100_000})
     name = ask.user.name
     with ask.server.fairness.responses.reserve(name, 64 << 20):
-        status, refused = await speak("GET", f"{MAPS}/a", told=False)
+        status, refused = await speak("GET", f"{MAPS}/a", encoded=False)
     assert (status, refused["reason"], writing.most) == (429, "TooManyRequests", 0)
     assert (await speak("GET", f"{MAPS}/a"))[0] == 200
     assert ask.server.fairness.responses.used == 0

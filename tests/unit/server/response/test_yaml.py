@@ -56,10 +56,10 @@ def read(answer):
     ],
 )
 async def test_yaml_and_json_have_the_same_content(maps, path):
-    told = await maps("GET", path, headers=YAML)
+    answer = await maps("GET", path, headers=YAML)
     plain = await maps("GET", path)
-    assert read(told) == plain.document
-    assert told.status == plain.status
+    assert read(answer) == plain.document
+    assert answer.status == plain.status
 
 
 async def test_a_long_list_in_yaml_is_complete(maps):
@@ -89,16 +89,16 @@ async def test_a_long_list_in_yaml_is_complete(maps):
     ],
 )
 def test_a_list_in_yaml_has_the_kind_of_json(name):
-    told = {"metadata": {"name": "a"}, name: [1, "a", {"b": [2]}], "z": [[], {}]}
-    assert yaml.load(in_yaml.encode(json.dumps(told).encode())) == told
+    document = {"metadata": {"name": "a"}, name: [1, "a", {"b": [2]}], "z": [[], {}]}
+    assert yaml.load(in_yaml.encode(json.dumps(document).encode())) == document
 
 
 def test_deeply_nested_objects_in_yaml():
     inner = "a"
     for _ in range(97):
         inner = {"a": [inner]}
-    told = {"items": [{"deep": inner}]}
-    assert yaml.load(in_yaml.encode(json.dumps(told).encode())) == told
+    document = {"items": [{"deep": inner}]}
+    assert yaml.load(in_yaml.encode(json.dumps(document).encode())) == document
 
 
 async def test_writes_can_have_responses_in_yaml(ask):
@@ -283,22 +283,22 @@ async def test_waiting_for_yaml_has_a_timeout(ask, thread):
     """As one who comes by the network: components of the process have deadlines of their own."""
     server = ask.server
     server.authenticator = replace(server.authenticator, tokens={"t": ask.user})
-    told = []
+    answers = []
 
     async def get(name, query):
         headers = YAML | {"authorization": "Bearer t"}
         request = Request(method="GET", path=f"{MAPS}/{name}", headers=headers, query=query)
-        told.append((name, (await server.handle(request)).status))
+        answers.append((name, (await server.handle(request)).status))
 
     async with asyncio.TaskGroup() as group:
         group.create_task(get("a1", "timeout=20s"))
         await turns()
         group.create_task(get("a2", "timeout=50ms"))
         async with asyncio.timeout(60):
-            while not told:
+            while not answers:
                 await asyncio.sleep(0.01)
         thread.may.set()
-    assert told == [("a2", 504), ("a1", 200)]
+    assert answers == [("a2", 504), ("a1", 200)]
     assert thread.names == ["a1"]
 
 
@@ -322,11 +322,11 @@ async def test_a_cancelled_encoding_counts_until_its_thread_is_done(ask, thread)
 
 
 async def test_only_reads_are_rejected_for_the_time_of_encoding_yaml(ask):
-    """What was done is told as JSON, as is what the client takes in JSON, too."""
+    """Responses of writes are JSON, as are those that the client accepts in JSON, too."""
     over = asyncio.get_running_loop().time()
     body = json.dumps({"metadata": {"name": "a"}, "data": {"a": "x" * 2000}}).encode()
 
-    async def told(method, header):
+    async def encoded(method, header):
         request = Request(method=method, path=f"{MAPS}/a", headers={"accept": header})
         return await ask.server._encodings._yaml.text(request, json_response(body), over)
 
@@ -335,9 +335,9 @@ async def test_only_reads_are_rejected_for_the_time_of_encoding_yaml(ask):
         ("DELETE", "application/yaml"),
         ("GET", "application/yaml, */*"),
     ):
-        assert await told(method, header) is None
+        assert await encoded(method, header) is None
     with pytest.raises(Timeout):
-        await told("GET", "application/yaml")
+        await encoded("GET", "application/yaml")
 
 
 async def test_rejections_of_large_yaml_are_counted(ask, monkeypatch):

@@ -104,9 +104,13 @@ async def test_evictions_use_up_the_budget(ask):
 )
 async def test_a_rejected_eviction_has_the_reason(ask, condition, counts, why):
     await store_pod(ask)
-    told = [{"type": "DisruptionAllowed", "status": "False", **condition}] if condition else []
+    conditions = (
+        [{"type": "DisruptionAllowed", "status": "False", **condition}] if condition else []
+    )
     current, desired = counts
-    await store_budget(ask, 0, conditions=told, currentHealthy=current, desiredHealthy=desired)
+    await store_budget(
+        ask, 0, conditions=conditions, currentHealthy=current, desiredHealthy=desired
+    )
     refused = await evict(ask)
     assert (refused.status, refused["message"]) == (429, VIOLATION)
     (cause,) = refused["details"]["causes"]

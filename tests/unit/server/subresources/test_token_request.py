@@ -241,8 +241,8 @@ async def test_invalid_bound_objects_are_rejected(served, reference, code, messa
 )
 async def test_invalid_token_requests_are_rejected(served, spec, message):
     refused = await served("POST", TOKEN, token_request(**spec))
-    told = f'TokenRequest.authentication.k8s.io "" is invalid: {message}'
-    assert (refused.status, refused["message"]) == (422, told)
+    expected = f'TokenRequest.authentication.k8s.io "" is invalid: {message}'
+    assert (refused.status, refused["message"]) == (422, expected)
 
 
 async def test_malformed_token_requests_are_rejected(served):

@@ -89,18 +89,18 @@ async def test_a_client_may_leave_pings_unanswered(impatient, opened):
         for _ in range(50):
             assert (await frame(reader))[0] == PING
         writer.write(masked(BINARY, b"still here"))
-        while (told := await frame(reader))[0] == PING:
+        while (received := await frame(reader))[0] == PING:
             pass
-        assert told == (BINARY, b"still here")
+        assert received == (BINARY, b"still here")
 
 
 async def test_a_client_reads_all_data_before_the_close(opened):
     async with asyncio.timeout(60), opened("much") as (reader, writer, _):
         found = 0
-        while (told := await frame(reader))[0] != CLOSE:
-            found += len(told[1])
+        while (received := await frame(reader))[0] != CLOSE:
+            found += len(received[1])
         assert found == MUCH
-        writer.write(masked(CLOSE, told[1]))
+        writer.write(masked(CLOSE, received[1]))
         assert await reader.read() == b""
 
 

@@ -8,7 +8,7 @@ from corral.server.transport.idle_timeout import MAX_CHECK_SECONDS, IdleTimeout
 
 
 class Loop:
-    """As much of an event loop as timers need; its clock goes on when told."""
+    """As much of an event loop as timers need; its clock goes on when a test says so."""
 
     def __init__(self):
         self.now = 0.0

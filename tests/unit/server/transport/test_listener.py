@@ -9,7 +9,7 @@ from corral.server.transport.listener import ListenOptions, _cannot_listen
 
 
 @pytest.mark.parametrize(
-    ("host", "number", "told"),
+    ("host", "number", "message"),
     [
         ("::1", errno.EADDRINUSE, "[::1]:7443 is taken by another program; stop it, or"),
         (
@@ -25,9 +25,9 @@ from corral.server.transport.listener import ListenOptions, _cannot_listen
         ("10.0.0.1", errno.EIO, "10.0.0.1:7443 cannot be listened on: Input/output error"),
     ],
 )
-def test_errors_of_listening_name_the_address_and_the_remedy(host, number, told):
+def test_errors_of_listening_name_the_address_and_the_remedy(host, number, message):
     error = OSError(number, os.strerror(number))
-    assert _cannot_listen(host, 7443, error, ListenOptions()).startswith(told)
+    assert _cannot_listen(host, 7443, error, ListenOptions()).startswith(message)
 
 
 @pytest.mark.parametrize(

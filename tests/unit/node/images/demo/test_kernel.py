@@ -111,7 +111,7 @@ def placed(found):
 def test_the_initramfs_replaces_the_unwind_tables_of_a_64_bit_kernel():
     found = kernel.unpack(image(lzma.compress(wide_elf())), b"initramfs")
     memory = placed(found)
-    # Whole pages of the unwinder's tables, of which the kernel is told as its initramfs.
+    # Whole pages of the unwinder's tables, which the kernel gets as its initramfs.
     assert struct.unpack_from("<II", found.setup, 0x218) == (START + 0x21000, 0x12000)
     assert memory[0x21000 : 0x21000 + 9] == b"initramfs"
     assert not any(memory[0x21009:0x33000])

@@ -78,9 +78,9 @@ def test_metrics_have_the_names_of_a_kubelet_and_the_time_of_the_sample(seen):
     answer = seen.get("/metrics/resource")
     assert answer.headers["content-type"].startswith("text/plain; version=")
     lines = [line for line in answer.text.splitlines() if not line.startswith("#")]
-    told = {line.split()[0]: tuple(map(float, line.split()[1:])) for line in lines}
-    del told['corral_scrape_failures_total{source="resource"}']
-    assert told == {
+    samples = {line.split()[0]: tuple(map(float, line.split()[1:])) for line in lines}
+    del samples['corral_scrape_failures_total{source="resource"}']
+    assert samples == {
         f'container_cpu_usage_seconds_total{{container="compute",{LABELS}}}': (7, MILLIS),
         f'container_memory_working_set_bytes{{container="compute",{LABELS}}}': (64 << 20, MILLIS),
         f'container_start_time_seconds{{container="compute",{LABELS}}}': (STARTED.timestamp(),),
@@ -100,10 +100,10 @@ def test_the_summary_has_the_same_values_in_json(seen):
     assert answer["node"]["nodeName"] == "here"
     assert answer["node"]["cpu"]["usageCoreNanoSeconds"] == 4 * 10**9
     assert answer["node"]["memory"]["workingSetBytes"] == 1 << 30
-    (told,) = answer["pods"]
-    assert told["podRef"] == {"name": "busy", "namespace": "default", "uid": "uid-1"}
-    assert told["startTime"] == "2026-09-21T14:00:00Z"
-    (container,) = told["containers"]
+    (usage,) = answer["pods"]
+    assert usage["podRef"] == {"name": "busy", "namespace": "default", "uid": "uid-1"}
+    assert usage["startTime"] == "2026-09-21T14:00:00Z"
+    (container,) = usage["containers"]
     assert container["name"] == "compute"
     assert container["cpu"]["usageCoreNanoSeconds"] == 7 * 10**9
     assert container["cpu"]["usageNanoCores"] > 0

@@ -9,7 +9,7 @@ from corral.node.network.dhcp import Link, Responder, advertise
 from corral.node.network.dhcp.responder import ADVERTISE_SECONDS, TokenBucket
 
 
-class Told:
+class CountingResponder:
     """Stands in for a responder, and counts."""
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Told:
 
 @pytest.mark.looptime
 async def test_router_advertisements_are_repeated():
-    first, second = Told(), Told()
+    first, second = CountingResponder(), CountingResponder()
     guests = [first]
     task = asyncio.get_running_loop().create_task(advertise(lambda: guests))
     await asyncio.sleep(ADVERTISE_SECONDS + 1)

@@ -52,8 +52,8 @@ def test_ephemeral_disks_are_not_flushed():
     ],
 )
 def test_block_sizes_are_those_of_the_spec(asked, options):
-    told = device_cache(disk(blockSize=asked), drive())
-    assert (told.get("logical_block_size"), told.get("physical_block_size")) == options
+    properties = device_cache(disk(blockSize=asked), drive())
+    assert (properties.get("logical_block_size"), properties.get("physical_block_size")) == options
 
 
 def test_a_disk_on_sata_keeps_its_logical_blocks():

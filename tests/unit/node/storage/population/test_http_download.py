@@ -216,8 +216,8 @@ def test_a_server_that_is_not_there(server, work):
     with socket.socket() as taken:  # so that nobody else answers there
         taken.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/"
-        told = r"Unable to connect to http data source: 127\.0\.0\.1"
-        with pytest.raises(PopulationError, match=told):
+        message = r"Unable to connect to http data source: 127\.0\.0\.1"
+        with pytest.raises(PopulationError, match=message):
             fetch(server, work, url=url)
 
 

@@ -1,4 +1,4 @@
-"""What the loop that fills claims makes of what it is told, without a cluster."""
+"""The loop that populates claims, without a cluster."""
 
 from types import SimpleNamespace
 

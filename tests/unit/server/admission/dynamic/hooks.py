@@ -52,8 +52,8 @@ class FakeClients(WebhookClients):
 
 def patch(*operations):
     """The response that changes an object."""
-    told = base64.b64encode(json.dumps(operations).encode()).decode()
-    return {"allowed": True, "patchType": "JSONPatch", "patch": told}
+    encoded = base64.b64encode(json.dumps(operations).encode()).decode()
+    return {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
 
 
 def deny(**status):

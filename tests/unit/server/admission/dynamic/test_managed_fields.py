@@ -1,4 +1,4 @@
-"""Tests of what reviewers are told of ``metadata.managedFields``."""
+"""The ``metadata.managedFields`` in reviews of webhooks."""
 
 import pytest
 from tests.unit.server.admission.dynamic.hooks import patch

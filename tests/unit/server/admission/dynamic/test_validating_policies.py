@@ -71,7 +71,7 @@ async def test_a_policy_without_a_binding_has_no_effect(ask):
 
 
 @pytest.mark.parametrize(
-    ("validation", "code", "told"),
+    ("validation", "code", "message"),
     [
         ({"expression": "false", "reason": "Forbidden"}, 403, "failed expression: false"),
         ({"expression": "false", "reason": "RequestEntityTooLarge"}, 413, "failed expression"),
@@ -88,7 +88,7 @@ async def test_a_policy_without_a_binding_has_no_effect(ask):
         ),
     ],
 )
-async def test_a_validation_has_its_message_and_reason(ask, bind, validation, code, told):
+async def test_a_validation_has_its_message_and_reason(ask, bind, validation, code, message):
     if validation["expression"] == "object.nope":
         validation = {**validation, "expression": "object.nope == 1"}
     if validation.get("messageExpression") == "object.nope":
@@ -96,7 +96,7 @@ async def test_a_validation_has_its_message_and_reason(ask, bind, validation, co
     await bind("rule", validation)
     refused = await ask("POST", MAPS, A)
     assert refused.status == code
-    assert told in refused["message"]
+    assert message in refused["message"]
 
 
 async def test_failure_policy_ignore_applies_to_evaluation_errors(ask, bind):
@@ -108,8 +108,8 @@ async def test_a_binding_can_warn_instead_of_denying(ask, bind):
     await bind("limit", LIMIT, actions=("Warn", "Audit"))
     made = await ask("POST", MAPS, {**A, "data": {"x": "2"}})
     assert made.status == 201
-    told = "ValidatingAdmissionPolicy 'limit' with binding 'limit-everywhere': x has to be 1"
-    assert made.warnings == [f'299 - "Validation failed for {told}"']
+    message = "ValidatingAdmissionPolicy 'limit' with binding 'limit-everywhere': x has to be 1"
+    assert made.warnings == [f'299 - "Validation failed for {message}"']
 
 
 async def test_variables_have_the_types_of_their_expressions(ask, bind):
@@ -223,7 +223,7 @@ async def test_deletions_are_validated_by_the_old_object(ask, bind):
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ({}, "spec.matchConstraints: Required value"),
         ({"validations": []}, "validations or auditAnnotations must contain at least one item"),
@@ -245,18 +245,18 @@ async def test_deletions_are_validated_by_the_old_object(ask, bind):
         ({"paramKind": {"apiVersion": "a/b/c", "kind": "X"}}, "unexpected GroupVersion string"),
     ],
 )
-async def test_an_invalid_policy_is_rejected(ask, spec, told):
+async def test_an_invalid_policy_is_rejected(ask, spec, message):
     refused = await ask(
         "POST",
         f"{GROUP}/validatingadmissionpolicies",
         {"metadata": {"name": "odd"}, "spec": {"validations": [LIMIT], **spec}},
     )
     assert refused.status == 422
-    assert told in refused["message"]
+    assert message in refused["message"]
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"),
+    ("spec", "message"),
     [
         ({"validationActions": ["Deny", "Warn"]}, "must not contain both Deny and Warn"),
         ({"validationActions": []}, "at least one validation action is required"),
@@ -267,14 +267,14 @@ async def test_an_invalid_policy_is_rejected(ask, spec, told):
         ),
     ],
 )
-async def test_an_invalid_binding_is_rejected(ask, spec, told):
+async def test_an_invalid_binding_is_rejected(ask, spec, message):
     refused = await ask(
         "POST",
         f"{GROUP}/validatingadmissionpolicybindings",
         {"metadata": {"name": "odd"}, "spec": {"policyName": "a", **spec}},
     )
     assert refused.status == 422
-    assert told in refused["message"]
+    assert message in refused["message"]
 
 
 async def test_violations_and_audit_annotations_are_in_the_audit_log(ask, bind):

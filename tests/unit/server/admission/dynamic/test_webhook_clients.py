@@ -95,8 +95,8 @@ async def listening(authority, name, say):
         length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
         review = json.loads(await reader.readexactly(length))
         response = {"uid": review["request"]["uid"], **say(review["request"])}
-        told = {"kind": "AdmissionReview", "apiVersion": review["apiVersion"]}
-        body = json.dumps({**told, "response": response}).encode()
+        envelope = {"kind": "AdmissionReview", "apiVersion": review["apiVersion"]}
+        body = json.dumps({**envelope, "response": response}).encode()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         writer.close()
         with suppress(OSError):  # TLS takes a few rounds of the loop to close

@@ -58,19 +58,19 @@ async def test_a_denial_names_the_webhook_and_has_its_code_and_reason(ask, confi
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "reason"),
     [
         ({}, " without explanation"),
         ({"code": 200}, " without explanation"),
         ({"reason": "Because"}, ": Because"),
     ],
 )
-async def test_a_denial_without_a_message_has_the_reason(ask, configure, status, told):
+async def test_a_denial_without_a_message_has_the_reason(ask, configure, status, reason):
     await configure("never", lambda _: deny(**status))
     refused = await ask("POST", MAPS, A)
     assert refused.status == 400
     assert refused["message"] == (
-        f'admission webhook "never.corral.example" denied the request{told}'
+        f'admission webhook "never.corral.example" denied the request{reason}'
     )
 
 
@@ -127,7 +127,7 @@ async def test_an_unreachable_webhook_denies_unless_its_failure_policy_is_ignore
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "message"),
     [
         ({"allowed": True, "uid": "other"}, "expected response.uid="),
         ((200, b"{}"), "webhook response was absent"),
@@ -137,12 +137,12 @@ async def test_an_unreachable_webhook_denies_unless_its_failure_policy_is_ignore
         ({"allowed": True, "patchType": "JSONPatch", "patch": "!"}, "undecodable patch"),
     ],
 )
-async def test_an_invalid_review_is_a_failure(ask, configure, said, told):
+async def test_an_invalid_review_is_a_failure(ask, configure, said, message):
     await configure("odd", lambda _: said, kind="Mutating")
     refused = await ask("POST", MAPS, A)
     assert refused.status == 500
     assert 'failed calling webhook "odd.corral.example"' in refused["message"]
-    assert told in refused["message"]
+    assert message in refused["message"]
 
 
 async def test_selectors_and_rules_decide_which_requests_are_reviewed(ask, configure):
@@ -302,8 +302,8 @@ async def test_mutations_and_audit_annotations_of_webhooks_are_in_the_audit_log(
     assert notes["change.corral.example/why"] == "because"
     first = json.loads(notes["mutation.webhook.admission.k8s.io/round_0_index_0"])
     assert first == {"configuration": "change", "webhook": "change.corral.example", "mutated": True}
-    told = "failed-open.mutation.webhook.admission.k8s.io/gone.corral.example"
-    assert notes[told] == "gone.corral.example"
+    note = "failed-open.mutation.webhook.admission.k8s.io/gone.corral.example"
+    assert notes[note] == "gone.corral.example"
 
 
 async def test_mutations_of_webhooks_have_no_field_manager(ask, configure):

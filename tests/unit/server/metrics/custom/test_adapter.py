@@ -5,7 +5,7 @@ import gzip
 import socket
 
 import pytest
-from tests.exposition import Told
+from tests.exposition import Scrape
 from tests.unit.server.conftest import PODS, Asker
 from tests.unit.server.metrics.custom.fake import FakePrometheus, vector
 
@@ -99,14 +99,14 @@ async def test_requests_of_metrics_are_counted_by_group(ask, fake):
     fake.answer = lambda _: vector(({}, 1))
     await ask("GET", f"{EXTERNAL}/length")
     await ask("GET", f"{CUSTOM}/namespaces/default/pods/nobody/busy")
-    told = Told((await ask("GET", "/metrics")).text)
+    scrape = Scrape((await ask("GET", "/metrics")).text)
     labels = {"verb": "GET", "resource": "", "subresource": "", "scope": ""}
     for group, version, code in (
         ("external.metrics.k8s.io", "v1beta1", "200"),
         ("custom.metrics.k8s.io", "v1beta2", "404"),
     ):
         labels |= {"group": group, "version": version, "component": "apiserver"}
-        assert told.value("apiserver_request_total", code=code, **labels) == 1
+        assert scrape.value("apiserver_request_total", code=code, **labels) == 1
 
 
 async def test_v1beta1_has_its_own_fields(ask, fake):

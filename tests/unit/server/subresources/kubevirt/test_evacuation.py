@@ -18,7 +18,7 @@ TRIGGERED = 'Eviction triggered evacuation of VMI "default/vm"'
 
 
 @pytest.mark.parametrize(
-    ("strategy", "told", "why", "marked"),
+    ("strategy", "status", "why", "marked"),
     [
         (None, MIGRATABLE, "", False),
         ("None", MIGRATABLE, "", False),
@@ -35,9 +35,11 @@ TRIGGERED = 'Eviction triggered evacuation of VMI "default/vm"'
         ("External", {"nodeName": "two"}, "Eviction request for target Pod", False),
     ],
 )
-async def test_a_vmi_is_evicted_by_its_eviction_strategy(ask, machine, strategy, told, why, marked):
+async def test_a_vmi_is_evicted_by_its_eviction_strategy(
+    ask, machine, strategy, status, why, marked
+):
     await store_pod(ask, machine="vm")
-    await store_machine(ask, machine, strategy, **told)
+    await store_machine(ask, machine, strategy, **status)
     tried = await evict(ask, query="?dryRun=All")
     answer = await evict(ask)
     assert tried.status == answer.status == (429 if why else 201)

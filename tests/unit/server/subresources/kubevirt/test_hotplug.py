@@ -101,7 +101,7 @@ async def test_a_dry_run_changes_nothing(ask, run, keep):
 
 @pytest.mark.parametrize("plural", ["virtualmachineinstances", "virtualmachines"])
 @pytest.mark.parametrize(
-    ("sub", "body", "told"),
+    ("sub", "body", "message"),
     [
         ("addvolume", None, "Request with no body, a new name is expected as the request body"),
         ("addvolume", {}, "AddVolumeOptions requires name to be set"),
@@ -116,17 +116,17 @@ async def test_a_dry_run_changes_nothing(ask, run, keep):
         ("addvolume", b'{"name": 3}', "Can not unmarshal Request body to struct, error: "),
     ],
 )
-async def test_incomplete_options_are_rejected(ask, run, keep, plural, sub, body, told):
+async def test_incomplete_options_are_rejected(ask, run, keep, plural, sub, body, message):
     await run()
     await keep()
     refused = await ask("PUT", path(sub, plural), body)
     assert (refused.status, refused["reason"]) == (400, "BadRequest")
-    assert refused["message"].startswith(told)
+    assert refused["message"].startswith(message)
 
 
 @pytest.mark.parametrize("plural", ["virtualmachineinstances", "virtualmachines"])
 @pytest.mark.parametrize(
-    ("body", "told"),
+    ("body", "message"),
     [
         (
             adding(device={"cdrom": {"bus": "sata"}}),
@@ -149,19 +149,19 @@ async def test_incomplete_options_are_rejected(ask, run, keep, plural, sub, body
         (adding(serial=3), "disk: Expected `str`, got `int`"),
     ],
 )
-async def test_disks_that_cannot_be_hotplugged_are_rejected(ask, run, keep, plural, body, told):
+async def test_disks_that_cannot_be_hotplugged_are_rejected(ask, run, keep, plural, body, message):
     await run()
     await keep()
     refused = await ask("PUT", path("addvolume", plural), body)
     assert refused.status == 422, refused.text
-    assert told in refused["message"]
+    assert message in refused["message"]
     assert len((await stored(ask))["volumes"]) == 1
     assert await requests(ask) is None
 
 
 @pytest.mark.parametrize("plural", ["virtualmachineinstances", "virtualmachines"])
 @pytest.mark.parametrize(
-    ("sub", "body", "told"),
+    ("sub", "body", "message"),
     [
         (
             "addvolume",
@@ -181,14 +181,14 @@ async def test_disks_that_cannot_be_hotplugged_are_rejected(ask, run, keep, plur
         ),
     ],
 )
-async def test_conflicting_volumes_are_rejected(ask, run, keep, plural, sub, body, told):
+async def test_conflicting_volumes_are_rejected(ask, run, keep, plural, sub, body, message):
     await run(PLUGGED, disks=[SCSI])
     await keep(PLUGGED, disks=[SCSI])
     refused = await ask("PUT", path(sub, plural), body)
     assert (refused.status, refused["reason"]) == (409, "Conflict")
     named = plural.removesuffix("s")
     assert refused["message"] == (
-        f'Operation cannot be fulfilled on {named}.kubevirt.io "vm": {told}'
+        f'Operation cannot be fulfilled on {named}.kubevirt.io "vm": {message}'
     )
 
 

@@ -1,4 +1,4 @@
-"""What VirtualMachines are told: done, or refused in KubeVirt's words."""
+"""Requests to VirtualMachines: done, or rejected with KubeVirt's messages."""
 
 import asyncio
 
@@ -403,8 +403,8 @@ async def test_a_memory_dump_is_rejected_and_names_the_claim(ask, store, sub):
     answer = await ask("PUT", path(sub), body)
     assert answer.status == 400
     why = "memory dumps are not supported by this version"
-    told = (
+    named = (
         "; the claim dump is left as it is: if it was made for the dump, delete it with kubectl "
         "delete pvc dump -n default"
     )
-    assert answer["message"] == why + (told if body else "")
+    assert answer["message"] == why + (named if body else "")
