@@ -791,26 +791,26 @@ async def test_a_guest_with_changed_addresses_is_queried_again(tmp_path, monkeyp
 
 
 async def test_a_flapping_guest_agent_is_not_queried_each_time(tmp_path, monkeypatch):
-    asked = []
+    queried = []
 
     async def query_guest_info(_guest):
-        asked.append(asyncio.get_running_loop().time())
-        return await guest_info([f"192.0.2.{len(asked)}"])
+        queried.append(asyncio.get_running_loop().time())
+        return await guest_info([f"192.0.2.{len(queried)}"])
 
     monkeypatch.setattr(HollowGuest, "query_guest_info", query_guest_info)
     async with node(tmp_path) as host:
         await host.whole.client.create(Machine, lonely())
 
         async def is_asked():
-            return asked
+            return queried
 
         await host.whole.until(is_asked)
         [guest] = host.hypervisor.guests.values()
         for _ in range(60):
             guest.happen(Change.AGENT_CONNECTED)
             await asyncio.sleep(1)
-    assert len(asked) >= 5
-    assert min(late - soon for soon, late in pairwise(asked)) > 9.9
+    assert len(queried) >= 5
+    assert min(late - soon for soon, late in pairwise(queried)) > 9.9
 
 
 MAC = "02:00:00:00:00:01"

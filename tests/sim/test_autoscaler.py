@@ -613,7 +613,7 @@ async def test_an_autoscaler_changed_during_the_sync_scales_nothing(monkeypatch,
             change = {"spec": {"scaleTargetRef": {**SET, "name": "idle"}}}
             await whole.client.patch(Autoscaler, key, change)
         await scene.stays(6, 60)
-        # What the old target's metrics asked for holds the new one at nothing.
+        # Recommendations by the old target's metrics hold the new one at nothing.
         assert (await whole.replica_set("idle")).spec.replicas == 1
         assert await scene.messages("SuccessfulRescale") == []
 

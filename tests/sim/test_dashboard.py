@@ -24,8 +24,8 @@ def panels() -> list[dict]:
 def queries() -> list[str]:
     """Every query of the dashboard, those of its variables too."""
     variables = json.loads(DASHBOARD.read_text())["templating"]["list"]
-    asked = [one["query"]["query"] for one in variables if one["type"] == "query"]
-    return asked + [target["expr"] for panel in panels() for target in panel["targets"]]
+    expressions = [one["query"]["query"] for one in variables if one["type"] == "query"]
+    return expressions + [target["expr"] for panel in panels() for target in panel["targets"]]
 
 
 def names(query: str) -> set[str]:
@@ -57,9 +57,9 @@ async def test_every_metric_of_the_dashboard_is_exposed():
         known = series(await c.metrics()) | series(Scrape(response.body.decode()))
         body, _ = await Registry(process=process).text()
         known |= series(Scrape(body.decode()))
-    asked = {name for query in queries() for name in names(query)}
-    assert len(asked) > 20
-    assert asked <= known
+    queried = {name for query in queries() for name in names(query)}
+    assert len(queried) > 20
+    assert queried <= known
 
 
 def test_the_dashboard_can_be_imported_by_grafana():

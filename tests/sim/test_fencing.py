@@ -43,10 +43,10 @@ class Late(Hollow):
 
     def __init__(self):
         super().__init__()
-        self.asked, self.ready = asyncio.Event(), asyncio.Event()
+        self.requested, self.ready = asyncio.Event(), asyncio.Event()
 
     async def start(self, definition):
-        self.asked.set()
+        self.requested.set()
         await self.ready.wait()
         return await super().start(definition)
 
@@ -175,7 +175,7 @@ async def test_a_member_that_had_not_started_is_not_started_by_a_node_that_is_cu
         c.kill_agent("node0")
         c.start_node("node0")
         await c.client.create(Pool, members(replicas=2))
-        await hypervisor.asked.wait()
+        await hypervisor.requested.wait()
         c.joined["node0"].link.cut()
         await asyncio.sleep(41)
         hypervisor.ready.set()

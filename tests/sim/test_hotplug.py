@@ -234,21 +234,21 @@ async def test_a_guest_that_locks_its_drive_is_reported():
         assert await plugged(c) == {"cd": "more"}
 
 
-async def test_a_guest_that_opens_and_locks_its_drive_is_asked_once_a_second(monkeypatch):
+async def test_a_guest_that_opens_and_locks_its_drive_gets_a_request_once_a_second(monkeypatch):
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await running(c, vm(**with_drive("data")))
         await until_volumes(c, cd="Ready")
-        plugs, asked = c.guest(await machine(c)).plugs, []
+        plugs, requested = c.guest(await machine(c)).plugs, []
 
         async def unplug(volume, _claim):
-            asked.append(volume)
+            requested.append(volume)
             plugs._listener(volume)
 
         monkeypatch.setattr(plugs, "unplug", unplug)
         await change(c, claim_name="more")
         await until_volumes(c, cd="Detaching")
         await asyncio.sleep(30)
-        assert 25 < len(asked) < 35
+        assert 25 < len(requested) < 35
 
 
 async def test_a_new_cdrom_drive_is_added_at_the_next_start():
@@ -431,8 +431,8 @@ async def test_a_volume_request_that_cannot_be_fulfilled_is_dropped_and_reported
             "disk": {"name": "data", **SCSI, "bootOrder": 1},
             "volumeSource": {"persistentVolumeClaim": {"claimName": "data", "hotpluggable": True}},
         }
-        asked = {"status": {"volumeRequests": [{"addVolumeOptions": request}]}}
-        await c.client.patch(VirtualMachine, KEY, asked, subresource="status")
+        change = {"status": {"volumeRequests": [{"addVolumeOptions": request}]}}
+        await c.client.patch(VirtualMachine, KEY, change, subresource="status")
         await ask(c, "vm", "start")
 
         async def runs():

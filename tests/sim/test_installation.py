@@ -88,8 +88,8 @@ async def test_its_allocation_ratio_applies_to_later_vmis():
         await here.client.patch(KubeVirt, KEY, ratio(100))
         await here.scale("test", 2)
         await here.until_ready("test", 2)
-        asked = [pod.spec.containers[0].resources.requests["cpu"] for pod in await here.pods()]
-        assert sorted(asked) == ["100m", "10m"]
+        requested = [pod.spec.containers[0].resources.requests["cpu"] for pod in await here.pods()]
+        assert sorted(requested) == ["100m", "10m"]
         with pytest.raises(Invalid, match="cpuAllocationRatio: 'ten' is not a whole number"):
             await here.client.patch(KubeVirt, KEY, ratio("ten"))
 

@@ -323,8 +323,8 @@ async def test_vmis_get_limits_if_a_quota_requires_them():
         (pod,) = await c.pods("default")
         compute = pod.spec.containers[0].resources
         assert compute.limits["cpu"] == "1"
-        asked, most = (each["memory"] for each in (compute.requests, compute.limits))
-        assert bytes_of(most) == int(bytes_of(asked) * 1.5)
+        requested, most = (each["memory"] for each in (compute.requests, compute.limits))
+        assert bytes_of(most) == int(bytes_of(requested) * 1.5)
 
 
 async def test_vmis_get_the_limit_range_of_their_namespace():

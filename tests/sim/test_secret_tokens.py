@@ -113,7 +113,7 @@ async def test_tokens_are_issued_in_spite_of_faults():
 
 
 async def created_earlier(c, monkeypatch, name) -> None:
-    """Nothing was asked of Secrets then."""
+    """Create a Secret as an earlier version did, which checked nothing."""
     with monkeypatch.context() as earlier:
         earlier.setattr(secret_types, "faults", lambda *_: iter(()))
         await c.client.create(Secret, secret(name))

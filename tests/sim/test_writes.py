@@ -58,7 +58,7 @@ async def test_a_pod_whose_creation_takes_long_counts_as_new(monkeypatch):
 
     async def slow(server: ApiServer, request: Request) -> Response:
         if request.method == "POST" and request.path.endswith("/pods"):
-            await asyncio.sleep(2)  # as where a webhook is asked
+            await asyncio.sleep(2)  # as where a webhook is called
         return await handle(server, request)
 
     monkeypatch.setattr(ApiServer, "handle", slow)
@@ -69,22 +69,22 @@ async def test_a_pod_whose_creation_takes_long_counts_as_new(monkeypatch):
 
 
 async def test_deleted_objects_are_not_requested_again(monkeypatch):
-    asked: Counter[str] = Counter()
+    requested: Counter[str] = Counter()
     handle = ApiServer.handle
 
     async def count(server: ApiServer, request: Request) -> Response:
         if "watch=" not in request.query:
-            asked[f"{request.method} {request.path.split('/')[-2]}"] += 1
+            requested[f"{request.method} {request.path.split('/')[-2]}"] += 1
         return await handle(server, request)
 
     monkeypatch.setattr(ApiServer, "handle", count)
     async with cluster() as c:
         await c.client.create(ReplicaSet, replica_set("test", 0))
         await scaled(c, 3)
-        asked.clear()
+        requested.clear()
         await scaled(c, 0)
-        assert asked["DELETE pods"] == 3
-        assert asked["GET pods"] == 0
+        assert requested["DELETE pods"] == 3
+        assert requested["GET pods"] == 0
 
 
 async def test_a_pod_is_removed_once_however_late_its_event_arrives(monkeypatch):

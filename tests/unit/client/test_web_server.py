@@ -1,4 +1,4 @@
-"""Tests of what is said of web servers that cannot be asked."""
+"""The errors of web servers that cannot be reached."""
 
 import socket
 import ssl
@@ -14,7 +14,7 @@ from corral.server.transport.listener import listening
 from corral.store import Store
 
 
-async def asked(port, authority):
+async def post(port, authority):
     server = WebServer(
         f"https://127.0.0.1:{port}",
         description="it",
@@ -32,8 +32,8 @@ async def test_a_server_of_another_ca_is_not_trusted():
     authority.issue_cert("127.0.0.1").configure_cert(tls)
     async with listening(App(ApiServer(store)), "127.0.0.1", 0, tls) as (_, port):
         with pytest.raises(Unavailable, match=r"^it at \S+ is not trusted: "):
-            await asked(port, trustme.CA())
-        await asked(port, authority)
+            await post(port, trustme.CA())
+        await post(port, authority)
     await store.close()
 
 
@@ -41,4 +41,4 @@ async def test_an_unreachable_server_is_unavailable():
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and nobody listens
         with pytest.raises(Unavailable, match=r"does not answer: connection refused$"):
-            await asked(bound.getsockname()[1], trustme.CA())
+            await post(bound.getsockname()[1], trustme.CA())

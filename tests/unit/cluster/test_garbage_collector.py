@@ -12,7 +12,7 @@ from corral.reconcile.objects import Partial, PartialMeta
 
 
 class Client:
-    """Knows nobody, and remembers what it was asked to change."""
+    """Finds no object, and records the requested changes."""
 
     def __init__(self):
         self.patches = []

@@ -7,7 +7,7 @@ from corral.node import disk_cache
 
 
 @pytest.mark.parametrize(
-    ("asked", "behind", "why"),
+    ("fields", "behind", "why"),
     [
         ({"cache": "none"}, {"direct": False}, "does not support direct I/O"),
         ({"io": "native", "cache": "writeback"}, {}, "needs cache none"),
@@ -15,12 +15,12 @@ from corral.node import disk_cache
         ({"shareable": True}, {"format": "qcow2"}, "ReadWriteMany"),
     ],
 )
-def test_unsupported_cache_modes_are_reported(asked, behind, why):
-    assert why in disk_cache.fault(disk(**asked), drive(**behind))
+def test_unsupported_cache_modes_are_reported(fields, behind, why):
+    assert why in disk_cache.fault(disk(**fields), drive(**behind))
 
 
 @pytest.mark.parametrize(
-    ("asked", "behind", "mode"),
+    ("fields", "behind", "mode"),
     [
         ({}, {}, "none"),
         ({}, {"direct": False}, "writethrough"),
@@ -29,5 +29,5 @@ def test_unsupported_cache_modes_are_reported(asked, behind, why):
         ({}, {"ephemeral": True}, ""),
     ],
 )
-def test_persistent_disks_have_the_safest_mode_by_default(asked, behind, mode):
-    assert disk_cache.mode(disk(**asked), drive(**behind)) == mode
+def test_persistent_disks_have_the_safest_mode_by_default(fields, behind, mode):
+    assert disk_cache.mode(disk(**fields), drive(**behind)) == mode

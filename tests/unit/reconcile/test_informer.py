@@ -136,10 +136,10 @@ async def test_an_expired_watch_lists_again_and_misses_nothing(client):
 
 async def test_an_unavailable_server_is_retried_with_backoff(client, looptime):
     class Away:
-        asked = []
+        requested = []
 
         async def send(self, request):
-            self.asked.append(float(looptime))
+            self.requested.append(float(looptime))
             raise Unavailable("away")
 
     informers = Informers(Client(Away()))
@@ -150,7 +150,9 @@ async def test_an_unavailable_server_is_retried_with_backoff(client, looptime):
             await asyncio.sleep(300)
     assert not informer.has_synced
     assert {(each["kind"], each["error"]) for each in logged} == {("configmaps", "away")}
-    pauses = [later - sooner for sooner, later in zip(Away.asked, Away.asked[1:], strict=False)]
+    pauses = [
+        later - sooner for sooner, later in zip(Away.requested, Away.requested[1:], strict=False)
+    ]
     assert 10 <= len(pauses) <= 25
     assert pauses[0] <= 0.8
     assert max(pauses) <= 30

@@ -41,7 +41,7 @@ NODE_READS = asyncio.Event()
 
 
 async def agent(scope, receive, send):
-    """A node's agent that answers with what it was asked."""
+    """A node's agent that answers with the request."""
     assert not any(name == b"authorization" for name, _ in scope["headers"])
     if scope["type"] == "http":
         await send({"type": "http.response.start", "status": 200, "headers": []})

@@ -74,7 +74,7 @@ def is_valid(kind: Any, document: Any, old: Any) -> bool:
 
 
 def value(schema: Mapping[str, Any], dice: random.Random, depth: int, name: str) -> Any:
-    """Something that may stand where a schema is asked for; mostly it fits."""
+    """Return a value for a schema, which mostly fits."""
     if "enum" in schema:
         return dice.choice([*schema["enum"]])
     if schema.get("x-kubernetes-int-or-string"):

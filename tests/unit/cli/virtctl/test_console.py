@@ -108,7 +108,7 @@ except Exit as left:
 KEPT_BYTES = 4095
 """Bytes of a terminal's output that Linux buffers for a reader.
 
-Whether there is room for more is not to be asked of it: it may say so and wake nobody who waits.
+Polling a terminal for room does not do: it may report room and wake no waiter.
 """
 
 

@@ -147,13 +147,13 @@ def test_the_first_installed_viewer_is_used(tmp_path, monkeypatch):
 
 
 def test_preserve_session_is_passed_on(nobody_home, monkeypatch):
-    asked = []
+    paths = []
 
     async def show(_session, path, _options):
-        asked.append(path)
+        paths.append(path)
 
     monkeypatch.setattr("corral.cli.virtctl.vnc._show", show)
     assert run(["vnc", "web", "--proxy-only=true", "--preserve-session"]) == 0
-    assert asked[0].endswith(
+    assert paths[0].endswith(
         "/namespaces/home/virtualmachineinstances/web/vnc?preserveSession=true"
     )

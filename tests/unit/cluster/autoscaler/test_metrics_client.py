@@ -26,14 +26,14 @@ QUEUE = MetricIdentifier(name="queue")
 
 
 class Answering:
-    """A transport that gives one answer, and remembers what it was asked."""
+    """A transport that gives one answer, and records the requests."""
 
     def __init__(self, answer) -> None:
         self.answer = answer
-        self.asked: list[str] = []
+        self.requests: list[str] = []
 
     async def send(self, request: Request) -> Response:
-        self.asked.append(f"{request.path}?{request.query}" if request.query else request.path)
+        self.requests.append(f"{request.path}?{request.query}" if request.query else request.path)
         if isinstance(self.answer, Exception):
             raise self.answer
         if self.answer is None:
@@ -124,7 +124,7 @@ async def test_custom_metrics_of_pods_are_requested_by_labels():
     }
     path = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/hits%2Fsec"
     query = "labelSelector=app%3Dweb&metricLabelSelector=code%3D500%2Cverb"
-    assert transport.asked == [f"{path}?{query}"]
+    assert transport.requests == [f"{path}?{query}"]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ async def test_metrics_of_an_object_are_requested_in_its_namespace(reference, pa
     described = CrossVersionObjectReference(apiVersion=api_version, kind=kind, name=name)
     assert await known.of_object("default", described, QUEUE) == 3000
     root = "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default"
-    assert transport.asked == [f"{root}/{path}/queue"]
+    assert transport.requests == [f"{root}/{path}/queue"]
 
 
 async def test_objects_of_unknown_kinds_have_no_metrics():
@@ -158,7 +158,7 @@ async def test_objects_of_unknown_kinds_have_no_metrics():
 async def test_values_of_external_metrics_are_summed():
     known, transport = metrics(values({"value": "3"}, {"value": "4500m"}))
     assert await known.of_external("default", QUEUE) == 7500
-    assert transport.asked == ["/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue"]
+    assert transport.requests == ["/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queue"]
 
 
 @pytest.mark.parametrize("value", ["NaN", "-3", "9223372036854775808", "+Inf", ""])
@@ -214,7 +214,7 @@ async def test_pending_requests_to_a_hanging_api_are_limited(looptime):
     assert looptime == QUEUE_SECONDS
     text = f"{MAX_CONCURRENT} other requests are waiting for it"
     assert str(caught.value) == f"unable to fetch metrics from external metrics API: {text}"
-    assert len(transport.asked) == MAX_CONCURRENT
+    assert len(transport.requests) == MAX_CONCURRENT
     # Another API is another matter.
     with pytest.raises(MetricError, match="no answer within 10 seconds"):
         await known.of_custom("default", "app=web", QUEUE)

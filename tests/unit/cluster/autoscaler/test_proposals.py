@@ -151,9 +151,9 @@ def metric(kind: str, selector=None, **target) -> dict:
     ],
 )
 async def test_the_status_of_each_metric_is_kubernetes(spec, value, replicas, name, current):
-    asked = await ask(spec, value)
-    assert (asked.replicas, asked.name) == (replicas, name)
-    (source,) = (message for field, message in asked.status.items() if field != "type")
+    proposal = await ask(spec, value)
+    assert (proposal.replicas, proposal.name) == (replicas, name)
+    (source,) = (message for field, message in proposal.status.items() if field != "type")
     assert source["current"] == current
     (given,) = (message for field, message in spec.items() if field != "type")
     kept = {"name", "container", "metric", "describedObject"}

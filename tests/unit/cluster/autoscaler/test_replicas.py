@@ -552,11 +552,11 @@ def test_pods_without_metrics_never_count_as_idle(levels, target):
     case = Case("OURS", 0, tuple(levels), target, len(levels))
     idle = [0 if level is None else level for level in levels]
 
-    def asked(levels) -> int:
+    def proposed(levels) -> int:
         message = samples(levels)
         return by_utilization(state(case), message, target, resource="cpu").replicas
 
-    assert asked(levels) >= asked(idle)
+    assert proposed(levels) >= proposed(idle)
 
 
 def warmed(*, started: timedelta, turned: timedelta, ready: str, sampled: timedelta) -> bool:

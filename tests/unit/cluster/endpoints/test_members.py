@@ -143,8 +143,8 @@ def test_named_ports_are_resolved_without_repeated_scans():
     one = pod()
     one.spec.containers[0].ports = offered
     names = ["http", "more", *(f"none-{number}" for number in range(50))]
-    asked = [ServicePort(name=name, port=80, protocol="TCP", targetPort=name) for name in names]
-    found = ports(service(ports=asked), one)
+    desired = [ServicePort(name=name, port=80, protocol="TCP", targetPort=name) for name in names]
+    found = ports(service(ports=desired), one)
     assert found == (Port("http", "TCP", 8080), Port("more", "TCP", 8081))
     assert offered.times == 1
 
@@ -228,11 +228,11 @@ def test_grouping_of_ports_does_not_compare_all_pairs(
             for port in range(1, 128)
             if port >> (number - 1) & 1
         ]
-    asked = [
+    desired = [
         ServicePort(name=f"n{port}", port=port, protocol="TCP", targetPort=f"n{port}")
         for port in range(1, 128)
     ]
-    written = endpoints_object.plan(service(ports=asked), pods, None, "")
+    written = endpoints_object.plan(service(ports=desired), pods, None, "")
     assert len(written["subsets"]) == 127
     assert not compared
 

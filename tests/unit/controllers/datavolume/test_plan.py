@@ -132,9 +132,9 @@ def test_the_claim_has_the_name_labels_and_owner_of_cdi():
 
 def test_the_claim_has_the_annotation_to_populate_it():
     created = decide(volume(HTTP, preallocation=True)).create
-    asked = population.populate_request(msgspec.convert(created, PersistentVolumeClaim))
-    assert asked.source.http.url == "http://images.example/disk.img"
-    assert (asked.content_type, asked.preallocation) == ("kubevirt", True)
+    request = population.populate_request(msgspec.convert(created, PersistentVolumeClaim))
+    assert request.source.http.url == "http://images.example/disk.img"
+    assert (request.content_type, request.preallocation) == ("kubevirt", True)
 
 
 def test_a_claim_for_an_upload_has_the_annotations_of_virtctl():

@@ -99,11 +99,11 @@ def test_resource_requests_of_a_vm():
         "resources": {"requests": {"memory": "64M", "cpu": "250m"}, "limits": {"cpu": "1500m"}},
     }
     machine = vm(domain=domain)
-    asked = {
+    requests = {
         (one["resource"], one["source"]): value
         for one, value in vm_series(machine, "resource_requests")
     }
-    assert asked == {
+    assert requests == {
         ("memory", "domain"): 64_000_000,
         ("memory", "guest"): 1 << 30,
         ("cpu", "requests"): 0.25,

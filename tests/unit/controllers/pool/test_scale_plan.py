@@ -118,7 +118,7 @@ def test_label_selectors_match_labels_of_the_vmi_template():
     selectors = {"labelSelector": {"matchLabels": {"shard": "b"}}}
     one = pool(replicas=0, **sorted_by("AscendingOrder", **selectors))
     owned = [labelled(one, 0, shard="a"), labelled(one, 1, shard="b"), vm(one, 2)]
-    owned[2].metadata.labels["shard"] = "b"  # its own labels are not asked
+    owned[2].metadata.labels["shard"] = "b"  # its own labels do not count
     assert numbers(decide(one, owned).remove) == [1]
 
 

@@ -36,9 +36,9 @@ def members(count, name="web.default.svc.cluster.local"):
 
 
 def test_a_query_is_parsed():
-    asked = asking("Web.default.svc.cluster.local", "AAAA")
-    query = decode_query(bytes(asked.pack()))
-    assert (query.id_, query.name) == (asked.header.id, parse_name("Web.default.svc.cluster.local"))
+    sent = asking("Web.default.svc.cluster.local", "AAAA")
+    query = decode_query(bytes(sent.pack()))
+    assert (query.id_, query.name) == (sent.header.id, parse_name("Web.default.svc.cluster.local"))
     assert (query.type, query.type_class, query.size) == (Type.AAAA, 1, 512)
     assert query.recursion_desired
     assert not query.extended

@@ -1,4 +1,4 @@
-"""The server on a loopback: what is answered at once, what is asked outside, what is bounded."""
+"""The server on a loopback: its own answers, queries to other servers, and its limits."""
 
 import asyncio
 import itertools
@@ -67,11 +67,11 @@ class Outside(Upstream):
 
     def __init__(self):
         super().__init__()
-        self.asked = []
+        self.queries = []
         self.speak = asyncio.Event()
 
     async def query(self, query):
-        self.asked.append(query.name)
+        self.queries.append(query.name)
         await self.speak.wait()
         sent = dnslib.DNSRecord.parse(encode_query(query, 7))
         reply = sent.reply(aa=0)
@@ -153,7 +153,7 @@ async def test_services_have_names_as_long_as_they_exist():
             await one.client.delete(Service, Key("default", "web"))
             while (await one.ask(name))[0] != "NXDOMAIN":
                 await asyncio.sleep(0.01)
-        assert one.outside.asked == []
+        assert one.outside.queries == []
 
 
 async def test_equal_queries_share_one_upstream_query():
@@ -164,9 +164,9 @@ async def test_equal_queries_share_one_upstream_query():
             await asyncio.sleep(0.1)
             one.outside.speak.set()
         assert [each.result() for each in asks] == [("NOERROR", ["192.0.2.7"])] * 3
-        assert len(one.outside.asked) == 1
+        assert len(one.outside.queries) == 1
         assert await one.ask("www.example") == ("NOERROR", ["192.0.2.7"])
-        assert len(one.outside.asked) == 1
+        assert len(one.outside.queries) == 1
 
 
 async def test_cluster_names_are_resolved_while_upstream_servers_are_silent():

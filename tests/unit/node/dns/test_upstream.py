@@ -20,13 +20,13 @@ class Server(asyncio.DatagramProtocol):
 
     def __init__(self, replies):
         self.replies = replies
-        self.asked = []
+        self.senders = []
 
     def connection_made(self, transport):
         self.transport = transport
 
     def datagram_received(self, data, addr):
-        self.asked.append(addr)
+        self.senders.append(addr)
         for reply in self.replies(dnslib.DNSRecord.parse(data)):
             self.transport.sendto(bytes(reply.pack()), addr)
 
@@ -65,7 +65,7 @@ def address_in(reply):
 async def test_the_first_server_is_queried(tmp_path):
     async with serving(tmp_path, at1=lambda q: [answer(q)], at2=lambda q: []) as (one, servers):
         assert address_in(await one.query(QUERY)) == "192.0.2.7"
-        assert [len(server.asked) for server in servers] == [1, 0]
+        assert [len(server.senders) for server in servers] == [1, 0]
 
 
 async def test_each_query_has_a_random_port_and_id(tmp_path):
@@ -78,7 +78,7 @@ async def test_each_query_has_a_random_port_and_id(tmp_path):
     async with serving(tmp_path, at1=replies) as (one, (server,)):
         for _ in range(8):
             await one.query(QUERY)
-        assert len({port for _, port in server.asked}) > 4
+        assert len({port for _, port in server.senders}) > 4
         assert len(set(numbers)) > 4
 
 
@@ -103,7 +103,7 @@ async def test_a_silent_server_is_queried_last_afterwards(tmp_path, monkeypatch)
     async with serving(tmp_path, at1=silent, at2=lambda q: [answer(q)]) as (one, servers):
         for _ in range(3):
             assert await one.query(QUERY) is not None
-        assert [len(server.asked) for server in servers] == [1, 3]
+        assert [len(server.senders) for server in servers] == [1, 3]
         assert one.problem == ""
 
 

@@ -213,12 +213,12 @@ async def test_a_restarted_manager_thaws_in_time_or_late(freezer, quick, cold):
 
 async def test_a_freeze_is_recorded_before_it_begins(freezer, quick, cold):
     quick.mute = True
-    asked = asyncio.create_task(freezer.freeze(cold, 300))
+    freezing = asyncio.create_task(freezer.freeze(cold, 300))
     await asyncio.sleep(0)
     assert quick.commands == ["freeze"]
     assert (cold.directory / "frozen.json").exists()
     quick.mute = False
-    asked.cancel()
+    freezing.cancel()
 
 
 async def test_a_freeze_without_an_agent_has_kubevirts_message(freezer, machine):

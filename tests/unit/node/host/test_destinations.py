@@ -100,26 +100,26 @@ def test_names_of_this_host_are_rejected_even_with_a_proxy(host):
 
 def answers(monkeypatch, *results):
     """Let names mean other addresses each time that they are looked up."""
-    asked = []
+    resolved = []
 
     def looked_up(host, port, **_):
-        asked.append(host)
-        addresses = results[min(len(asked), len(results)) - 1]
+        resolved.append(host)
+        addresses = results[min(len(resolved), len(results)) - 1]
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in addresses]
 
     monkeypatch.setattr(socket, "getaddrinfo", looked_up)
-    return asked
+    return resolved
 
 
 def test_the_checked_address_is_connected_to(monkeypatch):
     """A name that means another address the next time (DNS rebinding) changes nothing."""
-    asked, dialled = answers(monkeypatch, ["198.51.100.7"], ["127.0.0.1"]), []
+    resolved, dialled = answers(monkeypatch, ["198.51.100.7"], ["127.0.0.1"]), []
     monkeypatch.setattr(
         socket, "create_connection", lambda address, timeout: dialled.append(address)
     )
     CLUSTER.connect("rebinding.example", 80, seconds=1)
     assert dialled == [("198.51.100.7", 80)]
-    assert asked == ["rebinding.example"]
+    assert resolved == ["rebinding.example"]
     with pytest.raises(Refused, match="loopback"):
         CLUSTER.connect("rebinding.example", 80, seconds=1)
     assert len(dialled) == 1

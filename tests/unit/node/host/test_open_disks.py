@@ -82,10 +82,10 @@ def test_symlinks_are_not_followed(disk):
 def test_support_of_direct_io_is_probed(disk, supported, monkeypatch):
     real = os.open
 
-    def asked(path, flags):
+    def open_without_direct_io(path, flags):
         if flags & os.O_DIRECT and not supported:
             raise OSError(errno.EINVAL, "not here")
         return real(path, flags & ~os.O_DIRECT)
 
-    monkeypatch.setattr(os, "open", asked)
+    monkeypatch.setattr(os, "open", open_without_direct_io)
     assert can_be_direct(disk) is supported

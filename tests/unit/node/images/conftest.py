@@ -167,11 +167,11 @@ class FakeRegistry:
             await fault.gate.wait()
         body = bytes(len(blob)) if fault.corrupt else blob
         status, extra = 200, {}
-        asked = headers.get("range", "")
-        if asked and fault.refuse_range:
+        requested = headers.get("range", "")
+        if requested and fault.refuse_range:
             return await send(writer, 416, b"")
-        if asked and not fault.ignore_range:
-            start = int(asked.removeprefix("bytes=").rstrip("-"))
+        if requested and not fault.ignore_range:
+            start = int(requested.removeprefix("bytes=").rstrip("-"))
             status, extra = 206, {"Content-Range": f"bytes {start}-{len(blob) - 1}/{len(blob)}"}
             body = body[start:]
         cut = fault.cut_after.pop(0) if fault.cut_after else len(body)

@@ -1,4 +1,4 @@
-"""Which hosts are asked for an image, in which order, and how they are reached."""
+"""The hosts from which an image is requested, their order, and the way to them."""
 
 import msgspec
 import pytest
@@ -26,15 +26,15 @@ def node(name, *, age=0, images=(NAME,), ready="True", address="192.0.2.1", port
     return msgspec.convert({"metadata": metadata, "status": status}, Node)
 
 
-def asked(*nodes, own=(), first=None, reach=None):
+def names_of(*nodes, own=(), first=None, reach=None):
     peers = Peers(lambda: nodes, own=lambda name: name in own, reach=reach, first=first)
     return [peer.name for peer in peers(NAME)]
 
 
 def test_the_first_host_is_tried_before_nodes_with_the_image():
     nodes = [node("young", age=9), node("old", age=1), node("other", images=["docker.io/lab/b:1"])]
-    assert asked(*nodes) == ["node old", "node young"]
-    assert asked(*nodes, first=Peer(None)) == ["the first host", "node old", "node young"]
+    assert names_of(*nodes) == ["node old", "node young"]
+    assert names_of(*nodes, first=Peer(None)) == ["the first host", "node old", "node young"]
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,11 @@ def test_the_first_host_is_tried_before_nodes_with_the_image():
     ids=lambda each: each.metadata.name,
 )
 def test_nodes_that_cannot_answer_are_left_out(left_out):
-    assert asked(left_out, node("other"), own=["of-this-host"]) == ["node other"]
+    assert names_of(left_out, node("other"), own=["of-this-host"]) == ["node other"]
 
 
 def test_the_number_of_hosts_to_try_is_limited():
-    assert len(asked(*(node(f"node{number}", age=number) for number in range(9)))) == MAX_ASKED
+    assert len(names_of(*(node(f"node{number}", age=number) for number in range(9)))) == MAX_ASKED
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from corral.node.images.store import ImageStore
 
 
 @pytest.fixture
-async def asked(tmp_path):
+async def image_request(tmp_path):
     store = ImageStore(tmp_path / "images")
     source = tmp_path / "source.img"
     source.write_bytes(disk())
@@ -24,11 +24,11 @@ async def asked(tmp_path):
         yield ask
 
 
-async def test_an_offer_describes_the_disk(asked):
-    offer = (await asked(reference="lab/debian:12")).json()
+async def test_an_offer_describes_the_disk(image_request):
+    offer = (await image_request(reference="lab/debian:12")).json()
     assert (offer["format"], offer["size"], offer["virtualSize"]) == ("raw", 4096, 4096)
     assert (offer["source"], offer["secret"]) == ("import", "")
-    content = await asked(reference="lab/debian:12", digest=offer["digest"])
+    content = await image_request(reference="lab/debian:12", digest=offer["digest"])
     assert content.content == disk()
 
 
@@ -42,5 +42,5 @@ async def test_an_offer_describes_the_disk(asked):
         ({"reference": "lab/debian:12", "digest": "../../pki/ca.key"}, 404),
     ],
 )
-async def test_nothing_else_is_served(asked, query, status):
-    assert (await asked(**query)).status_code == status
+async def test_nothing_else_is_served(image_request, query, status):
+    assert (await image_request(**query)).status_code == status

@@ -284,7 +284,7 @@ async def test_a_secret_that_pulled_an_image_is_not_checked_again(
     store, registry, private, tmp_path
 ):
     """Nor is one that says the same; one that says something else by now is still that secret."""
-    asked = len(registry.requests)
+    before = len(registry.requests)
     again = ImageStore(store._references.parent)  # as after a restart
     for credential in (
         of_secret(registry),
@@ -293,7 +293,7 @@ async def test_a_secret_that_pulled_an_image_is_not_checked_again(
     ):
         for policy in ("IfNotPresent", "Never"):
             assert await again.ensure(private, policy=policy, credentials=[credential])
-    assert len(registry.requests) == asked
+    assert len(registry.requests) == before
     records = list(store._references.glob("*.json"))
     assert [each.stat().st_mode & 0o777 for each in records] == [0o600]
     assert b"secret" not in records[0].read_bytes().replace(b'"secrets"', b"")
@@ -312,9 +312,9 @@ async def test_access_is_granted_after_authentication_to_the_registry(store, reg
 async def test_public_images_are_accessible_to_all(store, registry, shapes):
     name = registry.add("demo/disk", shapes.tar({"disk/a.img": shapes.disk()}))
     await store.ensure(name, policy="IfNotPresent", credentials=[of_secret(registry)])
-    asked = len(registry.requests)
+    before = len(registry.requests)
     assert await store.ensure(name, policy="Never")
-    assert len(registry.requests) == asked
+    assert len(registry.requests) == before
 
 
 async def test_images_of_the_administrator_are_accessible_to_all(store, registry, shapes, source):

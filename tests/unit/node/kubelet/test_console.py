@@ -11,7 +11,7 @@ pytestmark = pytest.mark.looptime
 
 
 class Silent:
-    """A websocket of which nothing is asked."""
+    """A websocket whose methods are not called."""
 
 
 async def connect_first(began, leave):

@@ -14,13 +14,13 @@ BOUNDS = Bounds(cpu_nanos=10**8, memory_bytes=1 << 40)
 
 
 class Way:
-    """Keeps in which thread it was asked for what."""
+    """Records the calls and their threads."""
 
     name = "of a test"
 
     def __init__(self, *, blocks):
         self.blocks = blocks
-        self.asked = []
+        self.calls = []
         self.go_on = threading.Event()
         self.go_on.set()
         self.begun = threading.Event()
@@ -28,10 +28,10 @@ class Way:
     def apply(self, *_, **__):
         self.begun.set()
         self.go_on.wait(60)
-        self.asked.append(("hold", threading.current_thread()))
+        self.calls.append(("hold", threading.current_thread()))
 
     def remove(self, _uid):
-        self.asked.append(("clear", threading.current_thread()))
+        self.calls.append(("clear", threading.current_thread()))
 
 
 def limits(tmp_path, way):
@@ -48,8 +48,8 @@ async def test_blocking_cgroup_writes_do_not_block_the_loop(tmp_path, waits):
     bound = limits(tmp_path, way)
     await hold(bound)
     await bound.remove("u", [])
-    assert [what for what, _ in way.asked] == ["hold", "hold", "clear", "clear"]
-    assert {thread is threading.current_thread() for _, thread in way.asked} == {not waits}
+    assert [what for what, _ in way.calls] == ["hold", "hold", "clear", "clear"]
+    assert {thread is threading.current_thread() for _, thread in way.calls} == {not waits}
 
 
 async def test_a_cancelled_call_waits_for_the_kernel(tmp_path):
@@ -65,4 +65,4 @@ async def test_a_cancelled_call_waits_for_the_kernel(tmp_path):
     way.go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert len(way.asked) == 1
+    assert len(way.calls) == 1

@@ -90,6 +90,6 @@ async def test_the_removal_of_a_former_machine_of_a_vmi_does_not_stop_its_next_o
     ],
 )
 async def test_all_others_start(lease, record):
-    starts = ExclusiveStarts(Client(NotFound("not asked")), lease)
+    starts = ExclusiveStarts(Client(NotFound("not requested")), lease)
     await starts.confirm(record)
     starts.require(record)

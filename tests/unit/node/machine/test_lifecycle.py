@@ -215,12 +215,12 @@ async def test_a_failed_start_leaks_nothing(machine_of, hypervisor, limits, boot
 
 async def test_guest_info_is_queried_until_it_has_addresses(machine_of, limits, monkeypatch):
     """Its agent may be up before its network is.  What it has reported by then counts at once."""
-    asked = []
+    queried = []
 
     async def query_guest_info(_guest):
-        asked.append(round(asyncio.get_running_loop().time()) - 10)
-        known = (LINK,) if len(asked) == 4 else ()
-        return GuestInfo(hostname="vm", interfaces=known) if len(asked) > 1 else None
+        queried.append(round(asyncio.get_running_loop().time()) - 10)
+        known = (LINK,) if len(queried) == 4 else ()
+        return GuestInfo(hostname="vm", interfaces=known) if len(queried) > 1 else None
 
     monkeypatch.setattr(HollowGuest, "query_guest_info", query_guest_info)
     limits.stopped = False
@@ -229,7 +229,7 @@ async def test_guest_info_is_queried_until_it_has_addresses(machine_of, limits, 
         await asyncio.sleep(12)
         assert machine.facts.guest_info == GuestInfo(hostname="vm")
         await asyncio.sleep(100)
-        assert asked == [0, 1, 3, 7]
+        assert queried == [0, 1, 3, 7]
         assert machine.facts.guest_info.interfaces
 
 

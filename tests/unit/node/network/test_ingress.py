@@ -1,4 +1,4 @@
-"""The host's ports, before any program is asked."""
+"""The host's ports, without any program."""
 
 import os
 import socket

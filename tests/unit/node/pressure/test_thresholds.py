@@ -1,4 +1,4 @@
-"""From when on a host is short, as it is asked for."""
+"""Thresholds of pressure, as options set them."""
 
 import pytest
 

@@ -32,11 +32,11 @@ class Agent:
     """Answers as a test says."""
 
     def __init__(self):
-        self.asked = []
+        self.probes = []
         self.well = True
 
     def _answer(self, handler):
-        self.asked.append((handler, asyncio.get_running_loop().time()))
+        self.probes.append((handler, asyncio.get_running_loop().time()))
         if not self.well:
             raise GuestError("the guest agent does not answer")
 
@@ -83,7 +83,7 @@ class MachineEvents:
 
 
 class Server(asyncio.Protocol):
-    """Answers what it is asked at once."""
+    """Answers each request at once."""
 
     def __init__(self, requests, result):
         self.requests = requests
@@ -162,7 +162,7 @@ async def watched(machine, recorder, vmi, seconds, network=None):
 
 
 def seconds_of(agent):
-    return [round(when) for _, when in agent.asked]
+    return [round(when) for _, when in agent.probes]
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ async def test_a_restarted_manager_waits_for_the_rest_of_the_initial_delay(
 async def test_a_machine_without_probes_is_not_probed(machine, recorder):
     await watched(machine, recorder, instance(), 100)
     await watched(machine, recorder, None, 100)
-    assert not machine.agent.asked
+    assert not machine.agent.probes
     assert machine.facts.ready is None
 
 
@@ -235,7 +235,7 @@ async def test_readiness_follows_the_probe(machine, recorder):
 async def test_a_paused_guest_is_not_probed(machine, recorder):
     machine.facts = Facts(state=State.RUNNING, paused=PAUSED_BY_USER)
     await watched(machine, recorder, instance(readinessProbe={"guestAgentPing": {}}), 100)
-    assert not machine.agent.asked
+    assert not machine.agent.probes
 
 
 @pytest.mark.looptime
@@ -243,11 +243,11 @@ async def test_failures_of_a_frozen_guest_do_not_count(machine, recorder):
     vmi = instance(livenessProbe={"exec": {"command": ["false"]}, "failureThreshold": 1})
     machine.facts = replace(machine.facts, frozen=True)
     await watched(machine, recorder, vmi, 100)
-    assert not machine.agent.asked
+    assert not machine.agent.probes
     vmi.status.fs_freeze_status = "frozen"
     machine.facts = replace(machine.facts, frozen=None)
     await watched(machine, recorder, vmi, 100)
-    assert not machine.agent.asked, "an earlier manager has frozen it"
+    assert not machine.agent.probes, "an earlier manager has frozen it"
     machine.facts = replace(machine.facts, frozen=False)
     await watched(machine, recorder, vmi, 100)
     assert machine.ended_within is not None
@@ -280,13 +280,13 @@ async def test_a_failed_liveness_probe_stops_the_machine(machine, recorder):
 
 
 @pytest.mark.looptime
-@pytest.mark.parametrize("asked", [False, True])
-async def test_a_terminating_machine_is_not_probed_for_liveness(machine, recorder, asked):
+@pytest.mark.parametrize("during_probe", [False, True])
+async def test_a_terminating_machine_is_not_probed_for_liveness(machine, recorder, during_probe):
     async def end():
         machine.shuts_down = True
         raise GuestError("the guest agent does not answer")
 
-    machine.shuts_down = not asked
+    machine.shuts_down = not during_probe
     machine.agent.ping = end
     vmi = instance(livenessProbe={"guestAgentPing": {}, "failureThreshold": 1})
     await watched(machine, recorder, vmi, 60)
@@ -468,7 +468,7 @@ async def test_a_silent_port_is_reported(machine, recorder, probe, why):
 @pytest.mark.looptime
 async def test_probes_keep_their_period_however_long_responses_take(machine, recorder):
     async def slow():
-        machine.agent.asked.append(("ping", asyncio.get_running_loop().time()))
+        machine.agent.probes.append(("ping", asyncio.get_running_loop().time()))
         await asyncio.sleep(2.5)
 
     machine.agent.ping = slow
@@ -482,7 +482,7 @@ async def test_a_hanging_command_is_not_started_again(machine, recorder):
     ends = asyncio.Event()
 
     async def hang(command, typed=b""):
-        machine.agent.asked.append((command[0], asyncio.get_running_loop().time()))
+        machine.agent.probes.append((command[0], asyncio.get_running_loop().time()))
         await ends.wait()
         return Finished(exit_code=0)
 

@@ -98,7 +98,7 @@ def test_a_load_balancer_with_source_ranges_of_all_addresses_is_open():
 
 
 class PortForwarder:
-    """Remembers what was asked for; refuses some ports."""
+    """Records the requested ports; refuses some."""
 
     def __init__(self) -> None:
         self.ports = {}

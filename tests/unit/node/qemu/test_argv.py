@@ -185,17 +185,17 @@ def test_each_bus_has_its_device_and_controller(disk, driver):
 
 
 @pytest.mark.parametrize(
-    ("asked", "on_write", "on_read"),
+    ("policy", "on_write", "on_read"),
     [
         (None, "stop", "stop"),
         ("report", "report", "report"),
         ("enospace", "enospc", "report"),
     ],
 )
-def test_error_policies_are_translated_to_qemus(asked, on_write, on_read):
+def test_error_policies_are_translated_to_qemus(policy, on_write, on_read):
     drive = Drive(volume="root", path=Path("/m/root"), format="raw")
     disk = {"name": "root", "disk": {"bus": "virtio"}}
-    disk |= {"errorPolicy": asked} if asked else {}
+    disk |= {"errorPolicy": policy} if policy else {}
     arguments = argv(domain({"devices": {"disks": [disk]}}, drives=[drive]))
     shown = devices(arguments)["virtio-blk-pci"]
     assert (shown["werror"], shown["rerror"]) == (on_write, on_read)

@@ -32,7 +32,7 @@ ANSWERS = {
 
 
 @pytest.fixture
-def asked(monkeypatch):
+def clients(monkeypatch):
     """The clients that a test makes."""
     made = []
     begin = QemuAgent.__init__
@@ -48,7 +48,7 @@ def asked(monkeypatch):
 
 
 @pytest.fixture
-async def agent(tmp_path, asked):
+async def agent(tmp_path, clients):
     """Starts an agent: ``answer(request)`` gives the bytes of each answer."""
     servers, serving = [], []
 
@@ -65,7 +65,7 @@ async def agent(tmp_path, asked):
         return path
 
     yield start
-    for each in asked:
+    for each in clients:
         each.close()
     await asyncio.gather(*serving, return_exceptions=True)
     for server in servers:
@@ -298,8 +298,8 @@ async def test_commands_share_one_connection(tmp_path):
 
 async def test_commands_run_one_at_a_time(agent):
     scripted = ScriptedAgent(guest_ping=[{}] * 5)
-    asked = QemuAgent(await agent(scripted))
-    await asyncio.gather(*(asked.ping() for _ in range(5)))
+    client = QemuAgent(await agent(scripted))
+    await asyncio.gather(*(client.ping() for _ in range(5)))
     assert len(scripted.requests) == 5
 
 
@@ -313,7 +313,7 @@ async def test_garbage_before_a_response_is_skipped(agent):
 
 
 @pytest.fixture
-async def wild(tmp_path, monkeypatch, asked):
+async def wild(tmp_path, monkeypatch, clients):
     """Starts an agent that does as it likes with its streams; answers have little time."""
     monkeypatch.setattr(guest_agent, "SECONDS", 0.5)
     tasks = []
@@ -408,12 +408,12 @@ async def test_a_missing_program_has_the_exit_code_of_a_shell(agent, why, code, 
 
 
 async def test_keys_replace_earlier_ones_and_passwords_are_not_crypted(agent):
-    asked = []
+    requests = []
 
     def note(request):
         if request["execute"] == "guest-sync-delimited":
             return honest(request)
-        asked.append(request)
+        requests.append(request)
         return line({"return": {}})
 
     talker = QemuAgent(await agent(note))
@@ -421,7 +421,7 @@ async def test_keys_replace_earlier_ones_and_passwords_are_not_crypted(agent):
     await talker.set_password("demo", 'gr\u00fc"n')
     keys = {"username": "demo", "keys": ["ssh-ed25519 A", "ssh-rsa B"], "reset": True}
     word = {"username": "demo", "password": "Z3LDvCJu", "crypted": False}
-    assert asked == [
+    assert requests == [
         {"execute": "guest-ssh-add-authorized-keys", "arguments": keys},
         {"execute": "guest-set-user-password", "arguments": word},
     ]

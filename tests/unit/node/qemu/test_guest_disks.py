@@ -34,11 +34,11 @@ class Monitor:
 
     def __init__(self, answer=None):
         self.events = asyncio.Queue()
-        self.asked = []
+        self.commands = []
         self.answer = answer
 
     async def execute(self, command, arguments=None):
-        self.asked.append((command, arguments))
+        self.commands.append((command, arguments))
         return self.answer
 
 
@@ -79,7 +79,7 @@ def guest_of(tmp_path, process, monitor=None):
 async def test_a_disk_is_resized_by_its_block_node(tmp_path, started):
     monitor = Monitor()
     await guest_of(tmp_path, started("sleep", "60"), monitor).grow(VMI, "data", 4096)
-    assert monitor.asked == [("block_resize", {"node-name": "disk1", "size": 4096})]
+    assert monitor.commands == [("block_resize", {"node-name": "disk1", "size": 4096})]
 
 
 @pytest.mark.parametrize(

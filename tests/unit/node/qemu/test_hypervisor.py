@@ -49,7 +49,7 @@ class FakeMonitor:
     def __init__(self):
         self.silent_on = set()
         self.obeyed = set()
-        self.asked = asyncio.Event()
+        self.requested = asyncio.Event()
         self.left = asyncio.Event()
         self.writer = None
 
@@ -60,7 +60,7 @@ class FakeMonitor:
         send({"QMP": {"version": version, "capabilities": []}})
         async for request in requests(reader):
             if request["execute"] in self.silent_on:
-                self.asked.set()
+                self.requested.set()
                 continue
             self.obeyed.add(request["execute"])
             answer = {"status": "running"} if request["execute"] == "query-status" else {}
@@ -95,7 +95,7 @@ async def test_a_monitor_is_closed_when_its_greeting_is_cancelled(tmp_path, monk
     async with running(tmp_path) as monitor, asyncio.timeout(60):
         monitor.silent_on = {"query-status"}
         finding = asyncio.create_task(Qemu(tmp_path).find(tmp_path))
-        await monitor.asked.wait()
+        await monitor.requested.wait()
         finding.cancel()
         await asyncio.wait([finding])
         await monitor.left.wait()
@@ -296,8 +296,8 @@ async def test_a_qemu_installed_later_is_probed_on_first_use(tmp_path, monkeypat
     program.symlink_to("/bin/true")
     facts = qemu.facts()
     assert (facts["missing"], facts["reason"]) == ("", "probed with the next machine")
-    asked = await asyncio.gather(qemu.finding(), qemu.finding())
-    assert [each.reason for each in asked] == ["look 2", "look 2"]
+    findings = await asyncio.gather(qemu.finding(), qemu.finding())
+    assert [each.reason for each in findings] == ["look 2", "look 2"]
     assert qemu.facts()["reason"] == "look 2"
     assert (await qemu.finding()).reason == "look 2"
 

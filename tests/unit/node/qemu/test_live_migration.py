@@ -44,7 +44,7 @@ class Fake:
     """A monitor: ``events`` follow on commands, ``results`` are their results."""
 
     def __init__(self, events=None, results=None):
-        self.asked = []
+        self.commands = []
         self.arguments = {}
         self.downtimes = []
         self.events = asyncio.Queue()
@@ -53,7 +53,7 @@ class Fake:
         self.migration = SourceMigration(self, os.getpid())
 
     async def execute(self, command, arguments=None, **_):
-        self.asked.append(command)
+        self.commands.append(command)
         self.arguments.setdefault(command, arguments)
         if command == "migrate-set-parameters":
             self.downtimes.append(arguments["downtime-limit"])
@@ -87,7 +87,7 @@ async def send(fake, memory, *disks, **options):
 async def test_memory_is_sent_after_the_disks_and_the_target_runs_none_before_them(pair):
     fake = Fake()
     await send(fake, pair[0], "root")
-    order = [each for each in fake.asked if each in {*MOVES, "getfd"}]
+    order = [each for each in fake.commands if each in {*MOVES, "getfd"}]
     assert order == ["blockdev-mirror", "getfd", "migrate", "block-job-cancel", "migrate-continue"]
     assert fake.arguments["blockdev-mirror"]["copy-mode"] == "write-blocking"
     assert fake.arguments["migrate-continue"] == {"state": "pre-switchover"}
@@ -99,7 +99,7 @@ async def test_memory_is_sent_after_the_disks_and_the_target_runs_none_before_th
 async def test_a_machine_without_copied_disks_sends_its_memory_alone(pair):
     fake = Fake()
     await send(fake, pair[0], bandwidth=1000, auto_converge=True)
-    assert not {"blockdev-add", "blockdev-mirror", "block-job-cancel"} & {*fake.asked}
+    assert not {"blockdev-add", "blockdev-mirror", "block-job-cancel"} & {*fake.commands}
     assert fake.arguments["migrate-set-parameters"]["max-bandwidth"] == 1000
     capabilities = fake.arguments["migrate-set-capabilities"]["capabilities"]
     assert {"capability": "auto-converge", "state": True} in capabilities
@@ -110,7 +110,7 @@ async def test_a_disk_whose_copy_fails_fails_the_migration(pair):
     fake = Fake({"blockdev-mirror": [lost]})
     with pytest.raises(GuestError, match="the copy of a disk has failed"):
         await send(fake, pair[0], "root")
-    assert "migrate" not in fake.asked
+    assert "migrate" not in fake.commands
     assert pair[0].fileno() == -1, "the target sees the end of its memory"
 
 
@@ -118,7 +118,7 @@ async def test_a_disk_that_the_vmi_lacks_fails_the_migration(pair):
     fake = Fake()
     with pytest.raises(GuestError, match="the target asks for the disk 'other', which the VMI"):
         await send(fake, pair[0], "root", "other")
-    assert not fake.asked
+    assert not fake.commands
     assert pair[0].fileno() == -1, "the target sees the end of its memory"
 
 
@@ -158,7 +158,7 @@ async def test_a_disk_whose_target_hangs_is_given_up(pair, looptime):
     with pytest.raises(GuestError, match="stuck for 10 seconds"):
         await send(fake, pair[0], "root", progress_seconds=10)
     assert 10 < looptime < 13
-    assert "migrate" not in fake.asked
+    assert "migrate" not in fake.commands
 
 
 @pytest.mark.looptime
@@ -207,9 +207,9 @@ async def test_a_guest_that_stays_runs_on_and_is_rid_of_its_mirrors():
     fake.migration.is_active = True
     await fake.migration.stay()
     assert fake.arguments["block-job-cancel"] == {**JOB, "force": True}
-    assert fake.asked.count("block-job-cancel") == 1
+    assert fake.commands.count("block-job-cancel") == 1
     assert fake.arguments["blockdev-del"] == {"node-name": f"move-to-{NODE}"}
-    assert fake.asked[-1] == "cont"
+    assert fake.commands[-1] == "cont"
     assert not fake.migration.is_active
 
 
@@ -222,7 +222,7 @@ async def test_a_guest_that_runs_is_not_resumed_again():
     }
     fake = Fake({}, results)
     await fake.migration.stay()
-    assert not {"migrate_cancel", "cont"} & {*fake.asked}
+    assert not {"migrate_cancel", "cont"} & {*fake.commands}
 
 
 @pytest.mark.looptime
@@ -235,7 +235,7 @@ async def test_a_migration_that_cannot_be_cancelled_is_reported():
 async def test_each_disk_is_offered_under_its_own_name(tmp_path):
     fake = Fake()
     await offer_disks(fake, tmp_path, [NODE])
-    assert fake.asked == ["getfd", "nbd-server-start", "block-export-add"]
+    assert fake.commands == ["getfd", "nbd-server-start", "block-export-add"]
     export = fake.arguments["block-export-add"]
     assert (export["name"], export["node-name"], export["writable"]) == (NODE, NODE, True)
 
@@ -243,7 +243,7 @@ async def test_each_disk_is_offered_under_its_own_name(tmp_path):
 async def test_nothing_listens_for_a_machine_without_copied_disks(tmp_path):
     fake = Fake()
     await offer_disks(fake, tmp_path, [])
-    assert fake.asked == []
+    assert fake.commands == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -251,7 +251,7 @@ async def test_nothing_listens_for_a_machine_without_copied_disks(tmp_path):
 async def test_disks_are_offered_no_longer_than_memory_comes(pair, offers):
     fake = Fake({"migrate-incoming": [status("active"), status("completed")]})
     await receive(fake, pair[0], offers=offers)
-    assert (fake.asked[-1] == "nbd-server-stop") is offers
+    assert (fake.commands[-1] == "nbd-server-stop") is offers
     assert pair[0].fileno() == -1
 
 

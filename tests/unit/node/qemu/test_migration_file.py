@@ -55,14 +55,14 @@ class Fake:
         self.present = present
         self.status = status
         self.statuses = list(statuses)
-        self.asked: list[str] = []
+        self.commands: list[str] = []
         self.add_fd: list[bytes] = []
         self.capabilities = {"pause-before-switchover": True}  # of a live migration that failed
         self.events: asyncio.Queue = asyncio.Queue()
         self.ends: asyncio.Queue[str] = asyncio.Queue()
 
     async def execute(self, command, arguments=None, *, seconds=0):
-        self.asked.append(command)
+        self.commands.append(command)
         listed = (arguments or {}).get("capabilities", ())
         self.capabilities |= {each["capability"]: each["state"] for each in listed}
         match command:
@@ -88,7 +88,7 @@ class Fake:
         return {}
 
     async def lend(self, descriptor, command, arguments):
-        self.asked.append(command)
+        self.commands.append(command)
         self.add_fd.append(os.read(descriptor, 9))
 
 
@@ -174,7 +174,7 @@ async def test_a_guest_is_stopped_before_it_is_saved(state):
     monitor = Fake(state=state)
     await migration_file.stop(monitor)
     assert monitor.state == ("io-error" if state == "io-error" else "paused")
-    assert ("cont" in monitor.asked) is (state == "postmigrate")
+    assert ("cont" in monitor.commands) is (state == "postmigrate")
 
 
 @pytest.mark.parametrize("state", ["shutdown", "guest-panicked", "internal-error"])
@@ -187,7 +187,7 @@ async def test_memory_is_written_once_qemu_has_the_file(descriptor):
     monitor = Fake()
     await migration_file.save(monitor, descriptor, monitor.ends)
     order = ["migrate-set-capabilities", "migrate-set-parameters", "getfd", "migrate"]
-    assert [one for one in monitor.asked if one in order] == order
+    assert [one for one in monitor.commands if one in order] == order
 
 
 async def test_a_save_does_not_wait_for_a_target_as_a_live_migration_does(descriptor):
@@ -207,7 +207,7 @@ async def test_a_migration_of_an_earlier_manager_is_cancelled_first(descriptor):
     monitor = Fake(status="active")
     await migration_file.save(monitor, descriptor, monitor.ends)
     assert ("migrate_cancel", "migrate") in pairwise(
-        one for one in monitor.asked if one in {"migrate_cancel", "migrate"}
+        one for one in monitor.commands if one in {"migrate_cancel", "migrate"}
     )
 
 
@@ -217,7 +217,7 @@ async def test_memory_is_restored_from_its_file(tmp_path):
     monitor = Fake()
     await migration_file.load(monitor, file, SHAPE, SHAPE)
     assert monitor.add_fd == [b"remember"]
-    assert monitor.asked[-1] == "migrate-incoming"
+    assert monitor.commands[-1] == "migrate-incoming"
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ async def test_memory_is_not_restored_into_a_different_machine(tmp_path, now, me
     monitor = Fake()
     with pytest.raises(MemoryMisfitError, match=message):
         await migration_file.load(monitor, tmp_path / "memory", now, SHAPE)
-    assert monitor.asked == []
+    assert monitor.commands == []
 
 
 async def test_missing_memory_is_an_error(tmp_path):

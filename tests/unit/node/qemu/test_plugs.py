@@ -245,7 +245,7 @@ async def test_a_locked_tray_is_requested_and_reported_once_it_opens(drives):
             plugs.on_event(monitor.events.get_nowait())
 
     await plugs.plug(*wanted(CDROM), drives)
-    move(is_open=True)  # the guest, which nobody has asked
+    move(is_open=True)  # by the guest, without a request
     await plugs.recover()
     monitor.locked.add("tray-data")
     await plugs.unplug("data", "my.claim")
@@ -256,7 +256,7 @@ async def test_a_locked_tray_is_requested_and_reported_once_it_opens(drives):
     assert heard == []
     for _ in range(3):
         move(is_open=True)
-    assert heard == ["data"], "once for each time that it is asked"
+    assert heard == ["data"], "once for each request"
     monitor.locked.clear()
     await plugs.unplug("data", "my.claim")
     assert await plugs.recover() == {}

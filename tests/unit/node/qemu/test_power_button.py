@@ -18,10 +18,10 @@ class Monitor:
             "qom-get": base,
             "human-monitor-command": f"{enabled}\r\n",
         }
-        self.asked = []
+        self.commands = []
 
     async def execute(self, command, arguments):
-        self.asked.append((command, *arguments.values()))
+        self.commands.append((command, *arguments.values()))
         if command not in self.answers:
             raise MonitorError(f"{command}: it hangs")
         return self.answers[command]
@@ -30,7 +30,7 @@ class Monitor:
 async def test_the_acpi_register_is_read_at_the_address_of_the_firmware():
     monitor = Monitor(0xB000, "portw[0xb002] = 0x0120", "PIIX4_PM")
     assert await is_enabled(monitor)
-    assert monitor.asked == [
+    assert monitor.commands == [
         ("qom-list", "/machine/unattached"),
         ("qom-get", "/machine/unattached/device[2]", "pm_io_base"),
         ("human-monitor-command", "i/h 0xb002"),

@@ -123,16 +123,16 @@ async def test_a_node_without_storage_has_no_claims(api):
 async def test_a_storage_that_does_not_answer_blocks_nothing_else(api, storage, monkeypatch):
     loop = asyncio.get_running_loop()
     loop.set_default_executor(ThreadPoolExecutor(1))
-    asked, answers, find = asyncio.Event(), threading.Event(), storage.find
+    begun, answers, find = asyncio.Event(), threading.Event(), storage.find
 
     def find_late(handle):
-        loop.call_soon_threadsafe(asked.set)
+        loop.call_soon_threadsafe(begun.set)
         assert answers.wait(60), "the event loop, or the shared thread, waits for the storage"
         return find(handle)
 
     monkeypatch.setattr(storage, "find", find_late)
     finding = asyncio.create_task(Claims(api, [storage]).find("default", "data"))
-    await asked.wait()
+    await begun.wait()
     assert await asyncio.to_thread(bool, "answered")
     answers.set()
     assert await finding == find("pvc-u")

@@ -15,10 +15,10 @@ from corral.node.storage.provision_plan import (
 GOING = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
 
 
-def claim(asked="2Gi", has="1Gi", phase="Bound", **metadata):
+def claim(requested="2Gi", has="1Gi", phase="Bound", **metadata):
     document = {
         "metadata": {"name": "data", "namespace": "default", **metadata},
-        "spec": {"resources": {"requests": {"storage": asked}}},
+        "spec": {"resources": {"requests": {"storage": requested}}},
     }
     if phase:
         document["status"] = {"phase": phase, "capacity": {"storage": has}}

@@ -1,4 +1,4 @@
-"""emptyDisk: as large as asked, and nothing in it."""
+"""emptyDisk: as large as requested, and nothing in it."""
 
 import pytest
 

@@ -224,7 +224,7 @@ async def test_a_volume_with_two_sources_does_not_bypass_the_check_of_inference(
 async def test_inference_from_data_volumes_of_others_needs_the_right_to_clone(
     ask, bob, path, written, named
 ):
-    """The rights of the author count, not those of the DataVolume's author, checked before."""
+    """The author needs the right to that image; the DataVolume's author was checked before."""
     fedora = {"metadata": {"name": "fedora"}, "spec": {"source": claim()}}
     assert (await ask("POST", SOURCES, fedora)).status == 201
     reference = {"sourceRef": {"kind": "DataSource", "name": "fedora"}}
@@ -303,7 +303,7 @@ async def test_a_right_of_the_default_service_account_is_enough(ask, bob):
 
 
 async def test_a_permitted_reference_does_not_permit_its_claim_by_name(ask, bob):
-    """What DataSources mean today was asked of nobody when the machine was written."""
+    """Nobody's rights to what DataSources mean today were checked when the VM was written."""
     mine = {"metadata": {"name": "mine"}, "spec": {"source": {}}}
     assert (await bob("POST", SOURCES, mine)).status == 201
     written = machine(sourceRef={"kind": "DataSource", "name": "mine"})

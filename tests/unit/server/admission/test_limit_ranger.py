@@ -90,13 +90,13 @@ async def test_containers_must_be_within_the_range(ask, item, resources, fault):
 
 async def test_all_containers_of_a_pod_together_must_be_within_the_range(ask):
     await limit(ask, of="Pod", min={"cpu": "100m"}, max={"cpu": "1"})
-    asked = {"limits": {"cpu": "600m"}}
-    pod = a_pod("a", **asked)
+    resources = {"limits": {"cpu": "600m"}}
+    pod = a_pod("a", **resources)
     pod["spec"]["overhead"] = {"cpu": "500m"}
     assert (await ask("POST", PODS, pod)).status == 201, "overhead is none of a range's business"
-    pod = a_pod("b", **asked)
+    pod = a_pod("b", **resources)
     pod["spec"]["initContainers"] = [
-        {"name": "log", "image": "i", "restartPolicy": "Always", "resources": asked}
+        {"name": "log", "image": "i", "restartPolicy": "Always", "resources": resources}
     ]
     refused = await ask("POST", PODS, pod)
     assert refused["message"].endswith("maximum cpu usage per Pod is 1, but limit is 1200m")

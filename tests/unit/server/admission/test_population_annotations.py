@@ -17,13 +17,13 @@ JSON_PATCH = {"content-type": "application/json-patch+json"}
 
 
 def claim(name="mine", **annotations):
-    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     metadata = {"name": name, "annotations": annotations}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": metadata,
-        "spec": asked,
+        "spec": spec,
     }
 
 

@@ -142,10 +142,10 @@ def left_out(event):
 async def test_anonymous_requests_cannot_fill_the_log(audited, credentials, monkeypatch):
     """Nor displace the events of others: those that are omitted are counted."""
     monkeypatch.setattr("corral.server.audit.anonymous_quota.REPORT_SECONDS", 0.01)
-    uri, asked = f"{SECRETS}/{'x' * 8000}", 300
+    uri, count = f"{SECRETS}/{'x' * 8000}", 300
 
     async def flood():
-        for _ in range(asked):
+        for _ in range(count):
             request = Request(method="GET", path=uri, headers=credentials)
             assert (await audited.server.handle(request)).status in (401, 403)
 
@@ -162,7 +162,7 @@ async def test_anonymous_requests_cannot_fill_the_log(audited, credentials, monk
     assert [each["objectRef"]["name"] for each in events if "known" in str(each)] == ["known"]
     strangers = [each for each in events if each.get("requestURI") == uri]
     notes = [each for each in events if left_out(each)]
-    assert len(strangers) + sum(map(left_out, notes)) == 2 * asked
+    assert len(strangers) + sum(map(left_out, notes)) == 2 * count
     assert len(notes) == 2, "the second is noted at the end"
     assert events.index(strangers[-1]) > events.index(notes[0]), "there is room again after a while"
     assert f"corral_audit_omitted_events_total {sum(map(left_out, notes))}.0" in metrics

@@ -46,9 +46,9 @@ async def test_administrators_have_all_rights(ask):
 
 
 async def test_reviews_of_others_need_a_right(ask, bob):
-    asked = review_of(PODS, user="bob", groups=["devs"], extra={"scopes": ["a"]}, uid="7")
-    assert (await ask("POST", OTHERS, asked))["status"]["allowed"] is True
-    assert (await ask("POST", LOCAL, asked))["status"]["allowed"] is True
+    review = review_of(PODS, user="bob", groups=["devs"], extra={"scopes": ["a"]}, uid="7")
+    assert (await ask("POST", OTHERS, review))["status"]["allowed"] is True
+    assert (await ask("POST", LOCAL, review))["status"]["allowed"] is True
     by_group = review_of(PODS, groups=["system:masters"])
     assert (await ask("POST", OTHERS, by_group))["status"]["allowed"] is True
     eve = await ask("POST", OTHERS, review_of(PODS, user="eve"))
@@ -56,7 +56,7 @@ async def test_reviews_of_others_need_a_right(ask, bob):
     component = await ask("POST", OTHERS, review_of(PODS, user="system:kube-controller-manager"))
     assert component["status"]["allowed"] is False
     for path in (OTHERS, LOCAL):
-        assert (await bob("POST", path, asked)).status == 403
+        assert (await bob("POST", path, review)).status == 403
 
 
 async def test_rules_reviews_list_the_rules_in_a_namespace(bob):

@@ -65,10 +65,10 @@ def may(ask, verb, target, group="", *, namespace="default"):
 )  # fmt: skip
 async def test_rights_of_the_user_facing_roles(ask, policy, role, allowed, refused):
     await bind(ask, "eves", "ClusterRole", role, user("eve"))
-    for asked, answer in [*((each, True) for each in allowed), *((one, False) for one in refused)]:
-        verb, _, what = asked.partition(" ")
+    for right, answer in [*((each, True) for each in allowed), *((one, False) for one in refused)]:
+        verb, _, what = right.partition(" ")
         target, _, group = what.partition(".")
-        assert may(ask, verb, target, group) is answer, asked
+        assert may(ask, verb, target, group) is answer, right
         assert not may(ask, verb, target, group, namespace="other")
 
 

@@ -24,7 +24,7 @@ def rule(verbs, resources, groups="core", names=""):
 
 
 @pytest.mark.parametrize(
-    ("document", "asked", "allowed"),
+    ("document", "requested", "allowed"),
     [
         (rule("get", "pods"), attributes("get", "pods"), True),
         (rule("get", "pods"), attributes("list", "pods"), False),
@@ -46,9 +46,9 @@ def rule(verbs, resources, groups="core", names=""):
         ({}, attributes("get", "pods"), False),
     ],
 )
-def test_rules_of_resources(document, asked, allowed):
-    assert PolicyRule(document).allows(asked) is allowed
-    assert Rules([PolicyRule(document)]).allow(asked) is allowed
+def test_rules_of_resources(document, requested, allowed):
+    assert PolicyRule(document).allows(requested) is allowed
+    assert Rules([PolicyRule(document)]).allow(requested) is allowed
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def test_rules_of_resources(document, asked, allowed):
 )
 def test_rules_of_non_resource_urls(url, path, allowed):
     document = {"verbs": ["get"], "nonResourceURLs": [url]}
-    asked = Attributes(BOB, "get", path=path)
-    assert PolicyRule(document).allows(asked) is allowed
-    assert Rules([PolicyRule(document)]).allow(asked) is allowed
-    assert not PolicyRule(document).allows(asked._replace(verb="post"))
+    requested = Attributes(BOB, "get", path=path)
+    assert PolicyRule(document).allows(requested) is allowed
+    assert Rules([PolicyRule(document)]).allow(requested) is allowed
+    assert not PolicyRule(document).allows(requested._replace(verb="post"))
 
 
 def test_rules_of_resources_and_urls_do_not_mix():

@@ -114,11 +114,11 @@ async def test_openapi_v2_in_json_and_protobuf(ask):
     again = await ask("GET", "/openapi/v2", headers={"if-none-match": tag})
     assert (again.status, again.text) == (304, "")
     for letter in "@.":
-        asked = f"application/com.github.proto-openapi.spec.v2{letter}v1.0+protobuf"
-        answer = await ask.raw("GET", "/openapi/v2", headers={"accept": asked})
+        accepted = f"application/com.github.proto-openapi.spec.v2{letter}v1.0+protobuf"
+        answer = await ask.raw("GET", "/openapi/v2", headers={"accept": accepted})
         headers = dict(answer.headers)
         # the media type with @ is none that Go could read
-        assert headers["content-type"] == asked.replace("@", ".")
+        assert headers["content-type"] == accepted.replace("@", ".")
         assert headers["etag"] == tag
         assert answer.body.startswith(b"\n\x032.0")
 
@@ -187,9 +187,9 @@ async def counted(ask, code, **labels):
     """How many requests were answered so; the labels that are not named are empty."""
     scrape = Scrape((await ask("GET", "/metrics")).text)
     empty = dict.fromkeys(("group", "version", "resource", "subresource", "scope"), "")
-    asked = {**empty, **labels, "component": "apiserver"}
-    answers = scrape.value("apiserver_request_total", code=str(code), **asked)
-    assert scrape.value("apiserver_request_duration_seconds_count", **asked) >= answers
+    series = {**empty, **labels, "component": "apiserver"}
+    answers = scrape.value("apiserver_request_total", code=str(code), **series)
+    assert scrape.value("apiserver_request_duration_seconds_count", **series) >= answers
     return answers
 
 

@@ -1,4 +1,4 @@
-"""An API server that keeps what is asked: the embedded one, over HTTPS' substitute in process."""
+"""An API server that records requests: the embedded one, in process in place of HTTPS."""
 
 import pytest
 

@@ -88,14 +88,14 @@ async def test_rights_are_reviewed_by_the_api_server(ask, policy, client):
         },
     )
     objects = RemoteObjects(client)
-    asked = Attributes(JANE, "get", "", "configmaps", namespace="default", name="a")
+    right = Attributes(JANE, "get", "", "configmaps", namespace="default", name="a")
 
     async def require(attributes):
         objects.require(attributes)
 
-    await objects.evaluate(lambda: require(asked))
+    await objects.evaluate(lambda: require(right))
     with pytest.raises(Forbidden, match='User "jane" cannot delete resource "configmaps"'):
-        await objects.evaluate(lambda: require(asked._replace(verb="delete")))
+        await objects.evaluate(lambda: require(right._replace(verb="delete")))
     with pytest.raises(Forbidden, match='path "/metrics"'):
         await objects.evaluate(lambda: require(Attributes(JANE, "get", path="/metrics")))
 

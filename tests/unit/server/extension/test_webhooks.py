@@ -29,7 +29,7 @@ def webhooks(client):
 def request(document, old=None, *, user="jane", **changed):
     """An AdmissionReview as kube-apiserver sends it."""
     group, _, version = document["apiVersion"].rpartition("/")
-    asked = {
+    review_request = {
         "uid": "1",
         "kind": {"group": group, "version": version, "kind": document["kind"]},
         "operation": "CREATE" if old is None else "UPDATE",
@@ -42,7 +42,7 @@ def request(document, old=None, *, user="jane", **changed):
         "options": None,
     }
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
-    return json.dumps(review | {"request": asked | changed}).encode()
+    return json.dumps(review | {"request": review_request | changed}).encode()
 
 
 async def mutated(webhooks, document, old=None, **changed):

@@ -17,10 +17,10 @@ async def ask(asker):
 
     store = Store.in_memory()
     server = ApiServer(store, nodes={"here": agent}.get)
-    asked = asker(server)
+    client = asker(server)
     for name in ("here", "silent"):
-        await asked.create("/api/v1/nodes", name)
-    yield asked
+        await client.create("/api/v1/nodes", name)
+    yield client
     await store.close()
 
 

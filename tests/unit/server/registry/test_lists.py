@@ -93,8 +93,8 @@ async def test_tables_and_partial_metadata_have_the_requested_version(ask):
         ("PartialObjectMetadata", f"{MAPS}/m0"),
     ):
         for version in ("v1", "v1beta1"):
-            asked = {"accept": f"application/json;as={form};v={version};g=meta.k8s.io"}
-            answer = await ask("GET", path, headers=asked)
+            headers = {"accept": f"application/json;as={form};v={version};g=meta.k8s.io"}
+            answer = await ask("GET", path, headers=headers)
             assert (answer["kind"], answer["apiVersion"]) == (form, f"meta.k8s.io/{version}")
             for row in answer.document.get("rows", ()):
                 assert row["object"]["apiVersion"] == f"meta.k8s.io/{version}"
@@ -103,10 +103,10 @@ async def test_tables_and_partial_metadata_have_the_requested_version(ask):
 
 
 async def test_kinds_that_are_not_stored_have_no_table(ask):
-    asked = {"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}
+    review = {"spec": {"nonResourceAttributes": {"path": "/", "verb": "get"}}}
     alone = {"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
     for path, body in (
-        ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", asked),
+        ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review),
         ("/apis/authentication.k8s.io/v1/selfsubjectreviews", {}),
     ):
         assert (await ask("POST", path, body, alone)).status == 406
@@ -206,7 +206,7 @@ async def test_pages_of_a_selection_have_no_remaining_count(ask):
 
 
 async def turns(asking):
-    """How often others have their turn while something is asked, and the answer."""
+    """Return how often others have their turn during a request, and its answer."""
     task, count = asyncio.create_task(asking), 0
     while not task.done():
         await asyncio.sleep(0)

@@ -544,8 +544,8 @@ async def test_a_status_of_native_kinds_may_be_incomplete(ask, pod):
     assert made["status"]["nodeInfo"]["machineID"] == ""
     wrong = {"status": {"nodeInfo": {"kubeletVersion": 1}}}
     assert (await ask.patch("/api/v1/nodes/n/status", wrong)).status == 422
-    asked = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "b"}, "spec": {}}
-    assert (await ask("POST", PODS, asked)).status == 422
+    incomplete = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "b"}, "spec": {}}
+    assert (await ask("POST", PODS, incomplete)).status == 422
 
 
 async def test_an_applied_status_manages_only_its_fields(ask):

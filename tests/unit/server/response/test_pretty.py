@@ -31,28 +31,28 @@ def test_responses_are_one_line_by_default(path):
 
 @pytest.mark.parametrize("value", ["1", "t", "true", "TRUE"])
 def test_pretty_indents_responses(value):
-    asked = {"query": f"limit=5&pretty={value}", "headers": {"user-agent": "kubectl/v1"}}
-    assert laid_out(json_response(LINE), **asked) == LINES
-    assert laid_out(json_response(LINE, status=404), "/metrics", **asked) == LINES
+    request = {"query": f"limit=5&pretty={value}", "headers": {"user-agent": "kubectl/v1"}}
+    assert laid_out(json_response(LINE), **request) == LINES
+    assert laid_out(json_response(LINE, status=404), "/metrics", **request) == LINES
 
 
 @pytest.mark.parametrize("agent", ["curl/8.0", "Wget/1.2", "Mozilla/5.0 (X11)"])
 def test_curl_and_browsers_get_indented_responses_by_default(agent):
-    asked = {"headers": {"user-agent": agent}}
-    assert laid_out(json_response(LINE), **asked) == LINES
-    assert laid_out(json_response(LINE), query="pretty=", **asked) == LINES
+    request = {"headers": {"user-agent": agent}}
+    assert laid_out(json_response(LINE), **request) == LINES
+    assert laid_out(json_response(LINE), query="pretty=", **request) == LINES
     for value in ("0", "false", "please", "%ff"):
-        body = laid_out(json_response(LINE), query=f"pretty={value}", **asked)
+        body = laid_out(json_response(LINE), query=f"pretty={value}", **request)
         assert body == (LINES if value == "%ff" else LINE + b"\n")
 
 
 def test_other_content_is_not_indented():
-    asked = {"query": "pretty=1"}
-    assert laid_out(text_response("ok"), "/api/v1/x", **asked) == b"ok"
-    assert laid_out(json_response(LINE), "/openapi/v3", **asked) == LINE
-    assert laid_out(json_response(b"", status=200), **asked) == b""
+    request = {"query": "pretty=1"}
+    assert laid_out(text_response("ok"), "/api/v1/x", **request) == b"ok"
+    assert laid_out(json_response(LINE), "/openapi/v3", **request) == LINE
+    assert laid_out(json_response(b"", status=200), **request) == b""
     streamed = watch()
-    assert laid_out(Response(headers=[*JSON_HEADERS], body=streamed), **asked) is streamed
+    assert laid_out(Response(headers=[*JSON_HEADERS], body=streamed), **request) is streamed
 
 
 @pytest.mark.parametrize(
@@ -75,9 +75,9 @@ def test_the_indented_size_is_computed_before(document, monkeypatch):
 
 def test_indented_responses_have_no_etag():
     tag = ("etag", '"x"')
-    for asked, kept in (("", [tag]), ("pretty=1", [])):
+    for query, kept in (("", [tag]), ("pretty=1", [])):
         response = Response(headers=[*JSON_HEADERS, tag], body=LINE)
-        assert laid_out(response, query=asked) == (LINE + b"\n" if kept else LINES)
+        assert laid_out(response, query=query) == (LINE + b"\n" if kept else LINES)
         assert [each for each in response.headers if each[0] == "etag"] == kept
 
 

@@ -236,8 +236,8 @@ async def turns():
 async def begun(group, asker, *names):
     tasks = []
     for name in names:
-        asked = asker("GET", f"{MAPS}/{name}", headers=YAML)
-        tasks.append(group.create_task(asked))
+        request = asker("GET", f"{MAPS}/{name}", headers=YAML)
+        tasks.append(group.create_task(request))
         await turns()
     return tasks
 
@@ -273,10 +273,10 @@ async def test_a_user_with_many_pending_responses_gets_no_more_yaml(ask, thread)
     ann = ask.as_user("ann", "system:masters")
     async with asyncio.TaskGroup() as group:
         thread.may.clear()
-        asked = await begun(group, ann, "a1")
+        pending = await begun(group, ann, "a1")
         with monopoly:
             thread.may.set()
-            assert (await asked[0]).status == 429
+            assert (await pending[0]).status == 429
 
 
 async def test_waiting_for_yaml_has_a_timeout(ask, thread):
@@ -310,14 +310,14 @@ async def test_a_cancelled_encoding_counts_until_its_thread_is_done(ask, thread)
     header = {"accept": "application/yaml, */*"}
     request = Request(method="GET", path=f"{MAPS}/a", headers=header)
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(
+        task = group.create_task(
             ask.server._encodings._yaml.text(request, json_response(body), soon)
         )
         await asyncio.sleep(1)
         assert waiting.used == len(body)
-        assert not asked.done()
+        assert not task.done()
         thread.may.set()
-    assert asked.result() is None
+    assert task.result() is None
     assert (thread.names, waiting.used) == (["a"], 0)
 
 

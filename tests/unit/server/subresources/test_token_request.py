@@ -1,4 +1,4 @@
-"""Tokens of ServiceAccounts: asked for, and good for what they are and as long as they are."""
+"""Tokens of ServiceAccounts: requests, audiences and lifetimes."""
 
 import base64
 import json

@@ -7,8 +7,8 @@ from lightkube.models.core_v1 import PodSpec
 from corral.api.kinds.core.pod_resources import limits, requests
 
 
-def a_container(name="c", restart=None, limits=None, **asked):
-    resources = {"requests": asked, "limits": limits or {}}
+def a_container(name="c", restart=None, limits=None, **requested):
+    resources = {"requests": requested, "limits": limits or {}}
     return {"name": name, "image": "i", "restartPolicy": restart, "resources": resources}
 
 
@@ -17,8 +17,8 @@ def spec(*containers, init=(), **more):
     return msgspec.convert(document, PodSpec)
 
 
-def sidecar(name="s", **asked):
-    return a_container(name, "Always", **asked)
+def sidecar(name="s", **requested):
+    return a_container(name, "Always", **requested)
 
 
 @pytest.mark.parametrize(

@@ -311,24 +311,24 @@ def test_an_unchanged_violation_is_a_warning():
         ),
     ],
 )
-@pytest.mark.parametrize("asked", [{"minimum": 1}, {RULES: [{"rule": "self > 0"}]}])
-def test_unchanged_invalid_values_are_accepted_by_list_type(schema, before, after, kept, asked):
-    kind = of({}, value=narrowed(schema, asked), other=INTEGER)
+@pytest.mark.parametrize("rule", [{"minimum": 1}, {RULES: [{"rule": "self > 0"}]}])
+def test_unchanged_invalid_values_are_accepted_by_list_type(schema, before, after, kept, rule):
+    kind = of({}, value=narrowed(schema, rule), other=INTEGER)
     before, after = ({"value": value, "other": n} for n, value in enumerate((before, after)))
     causes = schema_for(kind, "v1").check({"spec": after})
     causes = introduced(causes, {"spec": after}, {"spec": before}, kind.schemas["v1"])
     assert ([*causes, *messages(kind, after, before)[0]] == []) == kept
 
 
-def narrowed(schema, asked):
+def narrowed(schema, rule):
     """Return a schema with further constraints on its numbers."""
     if schema["type"] == "integer":
-        return schema | asked
+        return schema | rule
     below = {word: schema[word] for word in ("items", "additionalProperties") if word in schema}
-    made = {word: narrowed(inner, asked) for word, inner in below.items()}
+    made = {word: narrowed(inner, rule) for word, inner in below.items()}
     if fields := schema.get("properties"):
         made["properties"] = {
-            name: narrowed(inner, asked) if name == "size" else inner
+            name: narrowed(inner, rule) if name == "size" else inner
             for name, inner in fields.items()
         }
     return schema | made
@@ -381,10 +381,10 @@ def test_an_update_is_rejected_only_for_changed_values():
     assert [cause.field for cause in causes] == ["spec.new"]
 
 
-@pytest.mark.parametrize("asked", [{"minimum": 1}, {RULES: [{"rule": "self > 0"}]}])
-def test_a_list_with_many_faults_is_compared_once(asked, monkeypatch):
+@pytest.mark.parametrize("rule", [{"minimum": 1}, {RULES: [{"rule": "self > 0"}]}])
+def test_a_list_with_many_faults_is_compared_once(rule, monkeypatch):
     """One comparison for each would take minutes for a long list."""
-    kind = of({}, value={"type": "array", "items": INTEGER | asked})
+    kind = of({}, value={"type": "array", "items": INTEGER | rule})
     before, after = {"value": [0] * 50}, {"value": [0] * 51}
     compared = []
     for module in (ratcheting, cel_rules):

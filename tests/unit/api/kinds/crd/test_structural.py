@@ -195,7 +195,7 @@ def test_defaults_are_validated_as_old_and_as_new_values():
 
 
 def test_nested_defaults_share_a_limit_of_evaluations(monkeypatch):
-    compiled, asked = Counter(), Counter()
+    compiled, evaluated = Counter(), Counter()
     compile_expression, run = cel_rules.compile_expression, Program.run
 
     def compiling(text, variables):
@@ -203,7 +203,7 @@ def test_nested_defaults_share_a_limit_of_evaluations(monkeypatch):
         return compile_expression(text, variables)
 
     def running(program, bindings):
-        asked[program.text] += 1
+        evaluated[program.text] += 1
         return run(program, bindings)
 
     monkeypatch.setattr(cel_rules, "compile_expression", compiling)
@@ -216,7 +216,7 @@ def test_nested_defaults_share_a_limit_of_evaluations(monkeypatch):
         value = {"x": value}
     assert faults(properties={"x": schema}) == {}
     assert max(compiled.values()) == 2  # where rules are judged, and where defaults are
-    assert 0 < asked.total() <= cel_rules.MOST_EVALUATIONS
+    assert 0 < evaluated.total() <= cel_rules.MOST_EVALUATIONS
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,8 @@ def test_imports_have_a_source(text, spec):
 
 def test_the_instance_type_is_inferred_from_a_volume():
     document = vm("--volume-pvc=src:disk")
-    asked = {"inferFromVolume": "disk", "inferFromVolumeFailurePolicy": "Ignore"}
-    assert document["spec"]["instancetype"] == document["spec"]["preference"] == asked
+    expected = {"inferFromVolume": "disk", "inferFromVolumeFailurePolicy": "Ignore"}
+    assert document["spec"]["instancetype"] == document["spec"]["preference"] == expected
     assert template(document)["domain"]["memory"] == {"guest": "512Mi"}
 
 

@@ -148,7 +148,7 @@ def container(name, state=None):
 
 @pytest.mark.parametrize("phase", UNSTARTED)
 @pytest.mark.parametrize("state", [{}, ADDRESS])
-def test_a_target_pod_that_goes_before_the_source_begins_is_published_to_the_nodes(phase, state):
+def test_a_target_pod_that_goes_before_the_source_begins_is_reported_to_the_nodes(phase, state):
     assert plan(observed(phase, vmi(state=state))).fail_vmi == TARGET_DOWN
     machine = vmi(state=state)
     ending = target(machine, "Running", node="two", going=True)

@@ -158,8 +158,8 @@ def test_the_search_list_is_compressed():
     assert len(value) == len(b"\7default\3svc\7cluster\5local\0") + 2 + 2
 
 
-@pytest.mark.parametrize("asked", [(), ((55, b"\x01\x03\x79"),)], ids=["all", "121"])
-def test_classless_routes_have_the_default_route_and_the_gateways(asked):
+@pytest.mark.parametrize("parameters", [(), ((55, b"\x01\x03\x79"),)], ids=["all", "121"])
+def test_classless_routes_have_the_default_route_and_the_gateways(parameters):
     lease = replace(
         LEASE,
         address=IPv4Interface("10.244.0.7/32"),
@@ -169,7 +169,7 @@ def test_classless_routes_have_the_default_route_and_the_gateways(asked):
             Route(IPv4Network("10.8.0.0/16")),
         ),
     )
-    reply_options = dict(options(answer(ask(DISCOVER, *asked), lease)))
+    reply_options = dict(options(answer(ask(DISCOVER, *parameters), lease)))
     assert reply_options[121] == b"".join(
         (
             b"\x20" + address("10.244.0.1") + bytes(4),

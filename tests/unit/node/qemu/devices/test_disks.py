@@ -21,7 +21,7 @@ def drive(**fields):
 
 
 @pytest.mark.parametrize(
-    ("asked", "direct", "options", "device"),
+    ("fields", "direct", "options", "device"),
     [
         ({}, True, {"direct": True}, {}),
         ({}, False, {}, {"write-cache": "off"}),
@@ -32,8 +32,8 @@ def drive(**fields):
         ({"cache": "writeback", "shareable": True}, True, {"direct": True}, {"share-rw": True}),
     ],
 )
-def test_persistent_disks_are_flushed_in_every_cache_mode(asked, direct, options, device):
-    wanted, behind = disk(**asked), drive(direct=direct)
+def test_persistent_disks_are_flushed_in_every_cache_mode(fields, direct, options, device):
+    wanted, behind = disk(**fields), drive(direct=direct)
     assert file_cache(wanted, behind) == options
     assert device_cache(wanted, behind) == device
     assert disk_cache.fault(wanted, behind) == ""
@@ -44,15 +44,15 @@ def test_ephemeral_disks_are_not_flushed():
 
 
 @pytest.mark.parametrize(
-    ("asked", "options"),
+    ("block_size", "options"),
     [
         ({"custom": {"logical": 512, "physical": 4096}}, (512, 4096)),
         ({"matchVolume": {}}, (4096, 4096)),
         ({"matchVolume": {"enabled": False}}, (None, None)),
     ],
 )
-def test_block_sizes_are_those_of_the_spec(asked, options):
-    properties = device_cache(disk(blockSize=asked), drive())
+def test_block_sizes_are_those_of_the_spec(block_size, options):
+    properties = device_cache(disk(blockSize=block_size), drive())
     assert (properties.get("logical_block_size"), properties.get("physical_block_size")) == options
 
 

@@ -13,10 +13,10 @@ MiB = 1 << 20
 
 @dataclass
 class Server:
-    """Serves one file to whoever asks, and keeps what was asked.
+    """Serves one file to all clients, and records the requests.
 
-    etag, ranges: what it says of the file, and whether it goes on where it is asked to.
-    heeds: whether it does so only with the version that is asked for.
+    etag, ranges: the ETag of the file, and whether ranges are served.
+    heeds: whether ranges are served only of the requested version (If-Range).
     cuts: after how many bytes each of the next connections is cut; then no more.
     heads: what each of the next requests is answered instead, whole.
     length: what it says that the length is; the true one unless said.
@@ -31,7 +31,7 @@ class Server:
     heads: list[bytes] = field(default_factory=list)
     length: int | None = None
     chunked: bool = False
-    asked: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     sent: int = 0
 
     def start(self):
@@ -49,7 +49,7 @@ class Server:
 
     def header(self, name, index=-1):
         """A header of a request."""
-        found = re.search(rf"(?im)^{name}: (.*?)\r?$", self.asked[index])
+        found = re.search(rf"(?im)^{name}: (.*?)\r?$", self.requests[index])
         return found and found[1]
 
     def _run(self):
@@ -65,10 +65,10 @@ class Server:
                     continue
 
     def _answer(self, connection):
-        asked = b""
-        while b"\r\n\r\n" not in asked:
-            asked += connection.recv(65536) or b"\r\n\r\n"
-        self.asked.append(asked.decode("latin-1"))
+        request = b""
+        while b"\r\n\r\n" not in request:
+            request += connection.recv(65536) or b"\r\n\r\n"
+        self.requests.append(request.decode("latin-1"))
         if self.heads:
             connection.sendall(self.heads.pop(0))
             return

@@ -280,7 +280,7 @@ def test_loopback_is_refused_alike_for_open_and_closed_ports(server, work, port)
         "Unable to connect to http data source: localhost is not connected to: its address is "
         "loopback, which only an administrator opens (corral up --allow-destination)"
     )
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_where_a_redirect_leads_is_judged(server, work):
@@ -289,7 +289,7 @@ def test_where_a_redirect_leads_is_judged(server, work):
     ]
     with pytest.raises(PopulationError, match=r"169\.254\.169\.254 is not connected to"):
         fetch(server, work, destinations=ONE_ONLY)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_file_comes_from_where_the_administrator_allows(server, work, content):

@@ -96,10 +96,10 @@ async def test_a_silent_server_occupies_no_thread_of_the_default_executor(work):
 
 
 async def test_the_certificates_of_a_config_map_judge_the_server(storage, monkeypatch):
-    asked = []
+    requests = []
 
     async def fetched(request, *_):
-        asked.append(request)
+        requests.append(request)
         raise PopulationError("enough")
 
     async def get(_view, name, namespace):
@@ -121,4 +121,4 @@ async def test_the_certificates_of_a_config_map_judge_the_server(storage, monkey
     )
     with pytest.raises(PopulationError, match="enough"):
         await over.populate(job, lambda *_: None, None)
-    assert [request.authorities for request in asked] == ["first\nsecond"]
+    assert [request.authorities for request in requests] == ["first\nsecond"]

@@ -144,10 +144,10 @@ async def test_a_full_disk_is_reported_and_the_upload_may_be_repeated(part, cont
 
 async def test_a_slow_client_occupies_no_thread_of_the_default_executor(part):
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
-    uploads, asked, more = Uploads(), asyncio.Event(), asyncio.Event()
+    uploads, begun, more = Uploads(), asyncio.Event(), asyncio.Event()
 
     async def receive():
-        asked.set()
+        begun.set()
         await more.wait()
         return {"type": "http.disconnect"}
 
@@ -158,7 +158,7 @@ async def test_a_slow_client_occupies_no_thread_of_the_default_executor(part):
     async with uploads.accept("uid-1", part):
         sending = asyncio.create_task(uploads({**scope, "query_string": b""}, receive, ignore))
         async with asyncio.timeout(60):
-            await asked.wait()
+            await begun.wait()
             await asyncio.to_thread(more.set)
         more.set()
         await sending

@@ -19,13 +19,13 @@ class Hook:
 
     say: object
     meanwhile: object = None
-    asked: list = field(default_factory=list)
+    reviews: list = field(default_factory=list)
     paths: list = field(default_factory=list)
 
     async def post(self, path, body, *, content_type, seconds, max_bytes):
         assert content_type == "application/json"
         review = json.loads(body)
-        self.asked.append(review["request"])
+        self.reviews.append(review["request"])
         self.paths.append(path)
         if self.meanwhile is not None:
             await self.meanwhile()

@@ -17,7 +17,7 @@ async def test_webhooks_see_the_managed_fields_that_will_be_stored(ask, configur
     made = await ask("POST", f"{MAPS}?fieldManager=me", A)
     changed = await ask.patch(f"{MAPS}/a?fieldManager=you", {"data": {"y": "2"}})
     await ask("DELETE", f"{MAPS}/a")
-    creation, update, deletion = hook.asked
+    creation, update, deletion = hook.reviews
     assert (
         managers(creation["object"]) == managers(made) == {"me": {"f:data": {".": {}, "f:x": {}}}}
     )

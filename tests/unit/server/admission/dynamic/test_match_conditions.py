@@ -78,12 +78,12 @@ async def test_match_conditions_of_a_webhook_can_check_rights_of_the_user(ask, a
     hook = await configure("h", lambda _: deny(message="no"), matchConditions=conditions)
     body = {"metadata": {"name": "a"}}
     assert (await ann("POST", MAPS, body)).status == 201
-    assert hook.asked == []
+    assert hook.reviews == []
     role = {"rules": [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["*"]}]}
     changed = await ask.patch(f"{ROLES}/namespaces/default/roles/r", role)
     assert changed.status == 200, json.dumps(changed.document)
     assert (await ann("POST", MAPS, {"metadata": {"name": "b"}})).status == 400
-    assert [each["name"] for each in hook.asked] == ["b"]
+    assert [each["name"] for each in hook.reviews] == ["b"]
 
 
 async def test_variables_that_cannot_be_used_are_rejected(ask):

@@ -151,21 +151,21 @@ async def test_validations_can_use_variables_params_namespace_and_user(ask, bind
     await ask("POST", MAPS, {"metadata": {"name": "limits"}, "data": {"most": "3"}})
     await bind(
         "limit",
-        {"expression": "variables.asked <= variables.most"},
+        {"expression": "variables.x <= variables.most"},
         {"expression": "namespaceObject.metadata.name == request.namespace"},
         {"expression": "request.userInfo.username != 'somebody'"},
         paramKind={"apiVersion": "v1", "kind": "ConfigMap"},
         params={"name": "limits", "parameterNotFoundAction": "Deny"},
         variables=[
             {"name": "most", "expression": "int(params.data.most)"},
-            {"name": "asked", "expression": "int(object.data.x)"},
+            {"name": "x", "expression": "int(object.data.x)"},
         ],
     )
     assert (await ask("POST", MAPS, A)).status == 201
     refused = await ask("POST", MAPS, {"metadata": {"name": "b"}, "data": {"x": "4"}})
-    assert "failed expression: variables.asked <= variables.most" in refused["message"]
+    assert "failed expression: variables.x <= variables.most" in refused["message"]
     odd = await ask("POST", MAPS, {"metadata": {"name": "b"}, "data": {"x": "y"}})
-    assert 'composited variable "asked" fails to evaluate: ' in odd["message"]
+    assert 'composited variable "x" fails to evaluate: ' in odd["message"]
 
 
 @pytest.mark.parametrize(("action", "code"), [("Deny", 422), ("Allow", 201)])

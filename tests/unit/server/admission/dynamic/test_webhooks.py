@@ -1,4 +1,4 @@
-"""Tests of webhooks: what they are asked, what they may change, and what their refusals say."""
+"""Webhooks: their reviews, the changes that they may make, and the messages of denials."""
 
 import json
 
@@ -15,19 +15,19 @@ A = {"metadata": {"name": "a"}, "data": {"x": "1"}}
 async def test_a_review_has_the_user_operation_and_object(ask, configure):
     hook = await configure("look", allow)
     await ask("POST", f"{MAPS}?fieldManager=me", A)
-    (asked,) = hook.asked
+    (review,) = hook.reviews
     assert hook.paths == ["/?timeout=10s"]
-    assert asked["operation"] == "CREATE"
-    assert asked["kind"] == {"group": "", "version": "v1", "kind": "ConfigMap"}
-    assert asked["resource"] == {"group": "", "version": "v1", "resource": "configmaps"}
-    assert asked["requestKind"] == asked["kind"]
-    assert (asked["namespace"], asked["name"]) == ("default", "a")
-    assert asked["userInfo"]["username"] == "kubernetes-admin"
-    assert asked["object"]["data"] == {"x": "1"}
-    assert asked["object"]["apiVersion"] == "v1"
-    assert asked["oldObject"] is None
-    assert asked["dryRun"] is False
-    assert asked["options"] == {
+    assert review["operation"] == "CREATE"
+    assert review["kind"] == {"group": "", "version": "v1", "kind": "ConfigMap"}
+    assert review["resource"] == {"group": "", "version": "v1", "resource": "configmaps"}
+    assert review["requestKind"] == review["kind"]
+    assert (review["namespace"], review["name"]) == ("default", "a")
+    assert review["userInfo"]["username"] == "kubernetes-admin"
+    assert review["object"]["data"] == {"x": "1"}
+    assert review["object"]["apiVersion"] == "v1"
+    assert review["oldObject"] is None
+    assert review["dryRun"] is False
+    assert review["options"] == {
         "kind": "CreateOptions",
         "apiVersion": "meta.k8s.io/v1",
         "fieldManager": "me",
@@ -39,8 +39,8 @@ async def test_reviews_of_updates_and_deletions_have_the_old_object(ask, configu
     await ask("POST", MAPS, A)
     await ask.patch(f"{MAPS}/a", {"data": {"x": "2"}})
     await ask("DELETE", f"{MAPS}/a")
-    assert [each["operation"] for each in hook.asked] == ["CREATE", "UPDATE", "DELETE"]
-    _made, changed, gone = hook.asked
+    assert [each["operation"] for each in hook.reviews] == ["CREATE", "UPDATE", "DELETE"]
+    _made, changed, gone = hook.reviews
     assert (changed["object"]["data"], changed["oldObject"]["data"]) == ({"x": "2"}, {"x": "1"})
     assert gone["object"] is None
     assert gone["oldObject"]["data"] == {"x": "2"}
@@ -96,8 +96,8 @@ async def test_validating_webhooks_see_the_mutated_object(ask, configure):
     await configure("change", lambda _: patch(change), kind="Mutating")
     hook = await configure("look", allow)
     await ask("POST", MAPS, A)
-    assert hook.asked[0]["object"]["data"] == {"x": "1", "y": "2"}
-    assert hook.asked[0]["object"]["metadata"]["uid"]
+    assert hook.reviews[0]["object"]["data"] == {"x": "1", "y": "2"}
+    assert hook.reviews[0]["object"]["metadata"]["uid"]
 
 
 async def test_an_earlier_webhook_is_reinvoked_if_needed_after_a_later_mutation(ask, configure):
@@ -106,8 +106,8 @@ async def test_an_earlier_webhook_is_reinvoked_if_needed_after_a_later_mutation(
     change = {"op": "add", "path": "/data/y", "value": "2"}
     last = await configure("c", lambda _: patch(change), kind="Mutating")
     await ask("POST", MAPS, A)
-    assert (len(first.asked), len(never.asked), len(last.asked)) == (2, 1, 1)
-    assert first.asked[1]["object"]["data"] == {"x": "1", "y": "2"}
+    assert (len(first.reviews), len(never.reviews), len(last.reviews)) == (2, 1, 1)
+    assert first.reviews[1]["object"]["data"] == {"x": "1", "y": "2"}
 
 
 async def test_an_unreachable_webhook_denies_unless_its_failure_policy_is_ignore(ask, configure):
@@ -153,9 +153,9 @@ async def test_selectors_and_rules_decide_which_requests_are_reviewed(ask, confi
     await ask("POST", MAPS, A)
     await ask.patch("/api/v1/namespaces/default", {"metadata": {"labels": {"watched": "yes"}}})
     await ask("POST", MAPS, {"metadata": {"name": "b", "labels": {"watched": "yes"}}})
-    assert [each["name"] for each in by_object.asked] == ["b"]
-    assert [each["name"] for each in by_namespace.asked] == ["b"]
-    assert not of_pods.asked
+    assert [each["name"] for each in by_object.reviews] == ["b"]
+    assert [each["name"] for each in by_namespace.reviews] == ["b"]
+    assert not of_pods.reviews
 
 
 async def test_match_conditions_decide_which_requests_are_reviewed(ask, configure):
@@ -164,7 +164,7 @@ async def test_match_conditions_decide_which_requests_are_reviewed(ask, configur
     await ask("POST", MAPS, A)
     await ask("POST", MAPS, {"metadata": {"name": "b"}, "data": {"x": "2"}})
     await ask("POST", MAPS, {"metadata": {"name": "c"}, "data": {"x": "2"}})
-    assert [each["name"] for each in hook.asked] == ["c"]
+    assert [each["name"] for each in hook.reviews] == ["c"]
     refused = await ask("POST", MAPS, {"metadata": {"name": "d"}})
     assert refused.status == 403
     assert "expression 'object.data.x == '2'" in refused["message"]
@@ -198,11 +198,11 @@ async def test_a_rule_for_one_version_matches_equivalent_versions(ask, configure
     assert made["apiVersion"] == "autoscaling/v2"
     assert made["spec"]["maxReplicas"] == 7
     assert made["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 50
-    (asked,) = hook.asked
-    assert asked["kind"]["version"] == "v1"
-    assert asked["requestKind"]["version"] == "v2"
-    assert asked["object"]["spec"]["targetCPUUtilizationPercentage"] == 50
-    assert not exact.asked
+    (review,) = hook.reviews
+    assert review["kind"]["version"] == "v1"
+    assert review["requestKind"]["version"] == "v2"
+    assert review["object"]["spec"]["targetCPUUtilizationPercentage"] == 50
+    assert not exact.reviews
 
 
 async def test_scale_is_reviewed_as_a_scale(ask, configure, replica_set):
@@ -216,22 +216,22 @@ async def test_scale_is_reviewed_as_a_scale(ask, configure, replica_set):
     await ask("POST", SETS, replica_set)
     refused = await ask.patch(f"{SETS}/web/scale", {"spec": {"replicas": 2}})
     assert refused.status == 400
-    (asked,) = hook.asked
-    assert asked["kind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
-    assert asked["subResource"] == "scale"
-    assert asked["object"]["spec"] == {"replicas": 2}
-    assert asked["oldObject"]["spec"] == {"replicas": 3}
+    (review,) = hook.reviews
+    assert review["kind"] == {"group": "autoscaling", "version": "v1", "kind": "Scale"}
+    assert review["subResource"] == "scale"
+    assert review["object"]["spec"] == {"replicas": 2}
+    assert review["oldObject"]["spec"] == {"replicas": 3}
 
 
 async def test_reviews_of_dry_runs_say_so_and_nothing_is_stored(ask, configure):
     hook = await configure("look", allow)
     assert (await ask("POST", f"{MAPS}?dryRun=All", A)).status == 201
-    assert hook.asked[0]["dryRun"] is True
+    assert hook.reviews[0]["dryRun"] is True
     assert (await ask("GET", f"{MAPS}/a")).status == 404
 
 
 def once(meddle):
-    """Somebody who meddles, but not with what a webhook is asked about the meddling."""
+    """Change the object once, but not during the review of that change."""
     begun = []
 
     async def act():
@@ -249,8 +249,8 @@ async def test_an_update_is_retried_if_the_object_changed_during_the_review(ask,
     )
     changed = await ask.patch(f"{MAPS}/a", {"data": {"x": "2"}})
     assert changed["data"] == {"x": "2", "z": "3"}
-    assert len(hook.asked) == 3  # this one, the meddler's, and this one anew
-    assert hook.asked[-1]["oldObject"]["data"] == {"x": "1", "z": "3"}
+    assert len(hook.reviews) == 3  # this one, the meddler's, and this one anew
+    assert hook.reviews[-1]["oldObject"]["data"] == {"x": "1", "z": "3"}
 
 
 async def test_an_update_of_a_version_outdated_during_the_review_is_a_conflict(ask, configure):
@@ -329,9 +329,9 @@ async def test_an_allocated_node_port_stays_allocated_during_the_review(ask, con
         "POST", "/api/v1/namespaces/default/services", {"metadata": {"name": "a"}, "spec": spec}
     )
     assert made.status == 201, made.text
-    (asked,) = hook.asked
-    assert made["spec"]["clusterIP"] == asked["object"]["spec"]["clusterIP"]
-    assert made["spec"]["ports"] == asked["object"]["spec"]["ports"]
+    (review,) = hook.reviews
+    assert made["spec"]["clusterIP"] == review["object"]["spec"]["clusterIP"]
+    assert made["spec"]["ports"] == review["object"]["spec"]["ports"]
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -345,13 +345,13 @@ async def test_exec_into_a_pod_is_reviewed_as_connect(ask, configure, pod, metho
         403,
         'admission webhook "shell.corral.example" denied the request: no',
     )
-    (asked,) = hook.asked
-    assert (asked["operation"], asked["subResource"]) == ("CONNECT", "exec")
-    assert asked["kind"] == {"group": "", "version": "v1", "kind": "PodExecOptions"}
-    assert asked["object"]["command"] == ["ls", "-l"]
-    assert asked["object"]["stdin"] is True
+    (review,) = hook.reviews
+    assert (review["operation"], review["subResource"]) == ("CONNECT", "exec")
+    assert review["kind"] == {"group": "", "version": "v1", "kind": "PodExecOptions"}
+    assert review["object"]["command"] == ["ls", "-l"]
+    assert review["object"]["stdin"] is True
     await ask("GET", f"{PODS}/{name}/log")
-    assert len(hook.asked) == 1
+    assert len(hook.reviews) == 1
 
 
 QUESTION = {"spec": {"resourceAttributes": {"verb": "get", "resource": "pods"}}}
@@ -367,9 +367,9 @@ async def test_requests_of_kinds_that_are_not_stored_are_reviewed(ask, configure
     answer = await ask("POST", path, QUESTION)
     assert (answer.status, answer["status"]["allowed"]) == (201, True)
     assert answer["spec"]["resourceAttributes"]["verb"] == "list"
-    assert changing.asked[0]["object"]["spec"]["resourceAttributes"]["verb"] == "get"
-    assert last.asked[0]["object"]["spec"]["resourceAttributes"]["verb"] == "list"
-    assert last.asked[0]["kind"]["kind"] == "SelfSubjectAccessReview"
+    assert changing.reviews[0]["object"]["spec"]["resourceAttributes"]["verb"] == "get"
+    assert last.reviews[0]["object"]["spec"]["resourceAttributes"]["verb"] == "list"
+    assert last.reviews[0]["kind"]["kind"] == "SelfSubjectAccessReview"
 
 
 async def test_upload_token_requests_are_reviewed(ask, configure):

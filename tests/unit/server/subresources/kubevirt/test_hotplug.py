@@ -250,8 +250,8 @@ async def test_a_request_is_validated_with_pending_ones(ask, keep):
     vms = "virtualmachines"
     assert (await ask("PUT", path("addvolume", vms), adding(bootOrder=1))).status == 202
     other = {"persistentVolumeClaim": {"claimName": "other"}}
-    asked = adding("other", source=other, bootOrder=1)
-    refused = await ask("PUT", path("addvolume", vms), asked)
+    request = adding("other", source=other, bootOrder=1)
+    refused = await ask("PUT", path("addvolume", vms), request)
     assert refused.status == 422, refused.text
     same = await ask("PUT", path("addvolume", vms), adding("again"))
     assert same["message"].endswith("Unable to add volume source [data] because it already exists")
