@@ -35,9 +35,9 @@ async def resources(c, name):
     return [resource for rule in role.rules or () for resource in rule.resources]
 
 
-def until_role_has(c, name, *wanted):
+def until_role_has(c, name, *expected):
     async def so():
-        return await resources(c, name) == list(wanted)
+        return await resources(c, name) == list(expected)
 
     return c.until(so)
 

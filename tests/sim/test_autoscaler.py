@@ -98,24 +98,24 @@ class Scene:
         make = replica_set if self.target is SET else pool
         await self.whole.client.create(self.view, make(self.target["name"], replicas))
 
-    async def wanted(self) -> int:
+    async def replicas(self) -> int:
         name = self.target["name"]
         return (await self.whole.client.get(self.view, name, "default")).spec.replicas
 
     async def has(self, replicas: int, seconds: float = 60.0) -> float:
-        """Wait until so many are wanted; answers the moment."""
+        """Wait until the set has so many desired replicas; return the time."""
 
-        async def are_wanted() -> bool:
-            return await self.wanted() == replicas
+        async def are_desired() -> bool:
+            return await self.replicas() == replicas
 
-        await self.whole.until(are_wanted, seconds, TICK)
+        await self.whole.until(are_desired, seconds, TICK)
         return now()
 
     async def stays(self, replicas: int, seconds: float) -> None:
-        """So many are wanted all the time."""
+        """Check that so many replicas are desired all the time."""
         until = now() + seconds
         while now() < until:
-            assert await self.wanted() == replicas
+            assert await self.replicas() == replicas
             await asyncio.sleep(1)
 
     async def load(self, share: float) -> None:
@@ -177,7 +177,7 @@ async def test_a_load_scales_from_one_to_two_and_its_end_back(target):
         scene = Scene(whole, target)
         await scene.begin()
         await asyncio.sleep(SETTLED)
-        assert await scene.wanted() == 1
+        assert await scene.replicas() == 1
         await scene.load(1.0)
         seen = await crossed(whole)
         assert await scene.has(2) - seen <= SYNC_SECONDS + TICK
@@ -593,7 +593,7 @@ async def test_recommendations_for_one_target_do_not_count_for_another():
         await whole.client.patch(Autoscaler, Key("default", "lab"), change)
         await asyncio.sleep(60)
         assert (await whole.replica_set("idle")).spec.replicas == 1
-        assert await scene.wanted() == 4
+        assert await scene.replicas() == 4
 
 
 @pytest.mark.parametrize("is_deleted", [True, False], ids=["deleted", "retargeted"])

@@ -62,10 +62,10 @@ def state(request):
     return [each.type for each in status.conditions or ()], bool(status.certificate)
 
 
-def reaches(c, wanted, name="eve"):
+def reaches(c, expected, name="eve"):
     async def is_so():
         request = await found(c, name)
-        return request is not None and state(request) == wanted
+        return request is not None and state(request) == expected
 
     return c.until(is_so)
 

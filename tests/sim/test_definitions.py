@@ -157,8 +157,8 @@ async def test_a_name_in_use_is_accepted_for_another_definition_once_it_is_free(
             CustomResourceDefinition, definition("flocks", "Herd", shortNames=["h"])
         )
 
-        async def names_are(wanted):
-            return (await conditions(c, rival)).get("NamesAccepted") == wanted
+        async def names_are(expected):
+            return (await conditions(c, rival)).get("NamesAccepted") == expected
 
         await c.until(lambda: names_are(("False", "ListKindConflict")))
         await c.client.delete(CustomResourceDefinition, NAME)

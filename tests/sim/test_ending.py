@@ -39,9 +39,9 @@ async def test_the_grace_period_begins_once_the_guest_is_up(
     async with cluster() as c:
         behaviour = Behaviour(boot_seconds=boot_seconds, shutdown_seconds=shutdown_seconds)
         c._hypervisors["node0"].behaviour = behaviour
-        wanted = replica_set("test", 1)
-        wanted["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = GRACE_SECONDS
-        await c.client.create(ReplicaSet, wanted)
+        document = replica_set("test", 1)
+        document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = GRACE_SECONDS
+        await c.client.create(ReplicaSet, document)
         await c.until_ready("test", 1)
         (machine,) = await c.machines()
         await asyncio.sleep(5)
@@ -58,9 +58,9 @@ async def test_the_grace_period_begins_once_the_guest_is_up(
 async def test_a_guest_shuts_down_on_a_host_whose_clock_is_off_by_minutes(skew):
     async with cluster(joined={"node0": Joined(skew=skew)}) as c:
         c._hypervisors["node0"].behaviour = Behaviour(shutdown_seconds=8)
-        wanted = replica_set("test", 1)
-        wanted["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = GRACE_SECONDS
-        await c.client.create(ReplicaSet, wanted)
+        document = replica_set("test", 1)
+        document["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = GRACE_SECONDS
+        await c.client.create(ReplicaSet, document)
         await c.until_ready("test", 1)
         (machine,) = await c.machines()
         await asyncio.sleep(5)

@@ -1,4 +1,4 @@
-"""Whatever goes wrong on the way: in the end there are as many machines as wanted."""
+"""Faults of all kinds: in the end there are as many VMIs as desired."""
 
 import asyncio
 

@@ -28,8 +28,8 @@ async def one_machine(c):
     return machine, c.guest(machine)
 
 
-def condition(thing, wanted):
-    return next((one for one in thing.status.conditions if one.type == wanted), None)
+def condition(thing, type_):
+    return next((one for one in thing.status.conditions if one.type == type_), None)
 
 
 async def now(c, machine):

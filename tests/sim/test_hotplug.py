@@ -59,9 +59,9 @@ async def volumes(c):
     return {each.name: each.phase for each in statuses if each.hotplug_volume is not None}
 
 
-async def until_volumes(c, **wanted):
+async def until_volumes(c, **expected):
     async def are():
-        return await volumes(c) == wanted
+        return await volumes(c) == expected
 
     await c.until(are, 300)
 
@@ -128,17 +128,17 @@ async def test_disks_of_a_changed_template_are_plugged_without_a_restart():
         uid = await running(c, vm())
         disks = [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "data", **SCSI}]
         source = {"claimName": "data", "hotpluggable": True}
-        wanted = {
+        desired = {
             "volumes": [
                 {"name": "root", "containerDisk": {"image": "cirros:1"}},
                 {"name": "data", "persistentVolumeClaim": source},
             ],
             "domain": {"devices": {"disks": disks}},
         }
-        await c.client.patch(VirtualMachine, KEY, {"spec": {"template": {"spec": wanted}}})
+        await c.client.patch(VirtualMachine, KEY, {"spec": {"template": {"spec": desired}}})
         await until_volumes(c, data="Ready")
         source["claimName"] = "more"
-        await c.client.patch(VirtualMachine, KEY, {"spec": {"template": {"spec": wanted}}})
+        await c.client.patch(VirtualMachine, KEY, {"spec": {"template": {"spec": desired}}})
 
         async def shows_the_other():
             return await plugged(c) == {"data": "more"}
@@ -163,8 +163,8 @@ def with_drive(claim_name="", *, hotpluggable=True, drive=True):
     return {"volumes": volumes, "domain": domain}
 
 
-async def change(c, **wanted):
-    template = {"template": {"spec": with_drive(**wanted)}}
+async def change(c, **disks):
+    template = {"template": {"spec": with_drive(**disks)}}
     await c.client.patch(VirtualMachine, KEY, {"spec": template})
 
 
@@ -342,7 +342,7 @@ async def test_a_disk_that_was_never_plugged_is_released_with_its_claim(monkeypa
 async def test_a_plug_interrupted_by_a_crash_is_resumed(pause):
     async with cluster(stand_ins=[provisioner.controller]) as c:
         await running(c, vm())
-        for act, wanted in ((add, {"data": "Ready"}), (remove, {})):
+        for act, expected in ((add, {"data": "Ready"}), (remove, {})):
             await act(c)
             await asyncio.sleep(pause)
             await c.crash_loops()
@@ -350,9 +350,9 @@ async def test_a_plug_interrupted_by_a_crash_is_resumed(pause):
             await asyncio.sleep(1)
             c.start_node(next(iter(c._hypervisors)))
             c.start_loops()
-            await until_volumes(c, **wanted)
+            await until_volumes(c, **expected)
 
-            await c.until(partial(has_exactly, c, wanted.keys()))
+            await c.until(partial(has_exactly, c, expected.keys()))
         assert len(await c.pods()) == 1
 
 
@@ -368,14 +368,14 @@ async def test_a_change_of_media_interrupted_by_a_crash_is_resumed(pause):
             await asyncio.sleep(1)
             c.start_node(next(iter(c._hypervisors)))
             c.start_loops()
-            wanted = {"cd": medium} if medium else {}
-            await c.until(partial(has_exactly, c, wanted.keys()))
+            expected = {"cd": medium} if medium else {}
+            await c.until(partial(has_exactly, c, expected.keys()))
 
-            async def shows(wanted=wanted):
-                return await plugged(c) == wanted
+            async def shows(expected=expected):
+                return await plugged(c) == expected
 
             await c.until(shows)
-            await until_volumes(c, **dict.fromkeys(wanted, "Ready"))
+            await until_volumes(c, **dict.fromkeys(expected, "Ready"))
         assert (await machine(c)).metadata.uid == uid
         assert len(await c.pods()) == 1
         assert not await waits_for_a_start(c)

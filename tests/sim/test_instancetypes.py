@@ -294,5 +294,5 @@ async def test_a_tablet_is_attached_by_the_preference():
         await c.client.create(Preference, likes)
         await c.client.create(VirtualMachine, by_name())
         await running(c)
-        (wanted,) = (await machine(c)).spec.domain.devices.inputs
-        assert (wanted.name, wanted.bus, wanted.type) == ("default-0", "virtio", "tablet")
+        (tablet,) = (await machine(c)).spec.domain.devices.inputs
+        assert (tablet.name, tablet.bus, tablet.type) == ("default-0", "virtio", "tablet")

@@ -16,10 +16,10 @@ WHY = "The VirtualMachineInstance failed its liveness probe: the guest agent doe
 
 
 def guarded():
-    wanted = replica_set("test", 1)
-    spec = wanted["spec"]["template"]["spec"]
+    document = replica_set("test", 1)
+    spec = document["spec"]["template"]["spec"]
     spec |= {"livenessProbe": PROBE, "terminationGracePeriodSeconds": GRACE_SECONDS}
-    return wanted
+    return document
 
 
 async def falls_ill(c, shutdown_seconds):

@@ -90,8 +90,8 @@ async def test_an_evicted_vmi_has_failed_and_its_pod_has_the_reason():
             Machine, {"metadata": {"name": "alone", "namespace": "default"}, "spec": alone}
         )
 
-        async def phase_is(wanted):
-            return await phases(c) == [wanted]
+        async def phase_is(expected):
+            return await phases(c) == [expected]
 
         await c.until(lambda: phase_is("Running"))
         c.left["node0"]["memory.available"] = SHORT

@@ -278,9 +278,9 @@ async def test_each_claim_has_one_volume_and_none_is_left_over(disks, seed):
                 volumes = (await c.client.list(PersistentVolume)).items
             except ApiError:
                 return False
-            wanted = {(await claim_of(c, name)).spec.volumeName for name in names[3:]}
+            bound = {(await claim_of(c, name)).spec.volumeName for name in names[3:]}
             stored = {volume.handle for volume in disks.storage.volumes()}
-            return {each.metadata.name for each in volumes} == stored == wanted
+            return {each.metadata.name for each in volumes} == stored == bound
 
         await c.until(is_ready_now, seconds=400)
 

@@ -23,9 +23,9 @@ async def data(c, key):
         return None
 
 
-def until_data_is(c, key, wanted):
+def until_data_is(c, key, expected):
     async def is_so():
-        return await data(c, key) == wanted
+        return await data(c, key) == expected
 
     return c.until(is_so)
 

@@ -557,12 +557,12 @@ async def test_a_reverted_change_requires_no_restart():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         await runs(c)
-        for hostname, wanted in (("other", True), (None, False)):
+        for hostname, expected in (("other", True), (None, False)):
             spec = {"hostname": hostname}
             await c.client.patch(VirtualMachine, KEY, {"spec": {"template": {"spec": spec}}})
 
-            async def is_so(wanted=wanted) -> bool:
-                return (required(await get(c)) is not None) is wanted
+            async def is_so(expected=expected) -> bool:
+                return (required(await get(c)) is not None) is expected
 
             await c.until(is_so)
         one = await get(c)

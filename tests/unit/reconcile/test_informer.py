@@ -29,7 +29,8 @@ def names(items):
     return sorted(key_of(item).name for item in items)
 
 
-async def settle():
+async def until_idle():
+    """Give watches a minute of virtual time."""
     await asyncio.sleep(60)
 
 
@@ -45,15 +46,15 @@ async def test_a_cache_follows_changes(client):
         await informer.synced()
         assert names(informer.items()) == ["a"]
         await client.create(ConfigMap, config("b", color="red"))
-        await settle()
+        await until_idle()
         assert names(informer.indexed("color", "red")) == ["a", "b"]
         change = {"metadata": {"labels": {"color": "blue"}}}
         await client.patch(ConfigMap, Key("default", "b"), change)
-        await settle()
+        await until_idle()
         assert names(informer.indexed("color", "red")) == ["a"]
         assert names(informer.indexed("color", "blue")) == ["b"]
         await client.delete(ConfigMap, Key("default", "a"))
-        await settle()
+        await until_idle()
         assert informer.get(Key("default", "a")) is None
         assert informer.indexed("color", "red") == []
     a, b = Key("default", "a"), Key("default", "b")
@@ -72,7 +73,7 @@ async def test_deletion_handlers_are_not_called_for_objects_missing_in_a_list(cl
         tasks.start(informers.run(), name="informers")
         await informer.synced()
         await client.delete(ConfigMap, A)
-        await settle()
+        await until_idle()
         assert deleted == gone == ["a"]
         informer.clear()
         assert (deleted, gone) == (["a"], ["a", "b"])
@@ -128,7 +129,7 @@ async def test_an_expired_watch_lists_again_and_misses_nothing(client):
         await asyncio.sleep(700)  # the watch has ended; its successors are refused
         await client.delete(ConfigMap, Key("default", "gone"))
         await client.create(ConfigMap, config("new"))
-        await settle()
+        await until_idle()
     assert names(informer.items()) == ["new"]
     assert seen == [(None, "gone"), ("gone", None), (None, "new")]
     assert troubled.lists == 4
@@ -189,7 +190,7 @@ async def test_objects_deleted_between_watches_leave_the_cache_and_indexes(clien
         assert informer.has_synced is True
         await client.delete(ConfigMap, Key("default", "gone"))
         assert troubled.trouble, "no watch has shown it"
-        await settle()
+        await until_idle()
     assert (troubled.trouble, troubled.lists) == ([], 2)
     assert names(informer.items()) == names(informer.indexed("color", "red")) == ["stays"]
     assert gone == ["gone"]
@@ -219,7 +220,7 @@ async def test_a_watch_that_lasted_is_restarted_at_once(client):
     informers.of(ConfigMap)
     async with Background() as tasks:
         tasks.start(informers.run(), name="informers")
-        await settle()
+        await until_idle()
     pauses = [
         begun - ended
         for (_, ended), (begun, _) in zip(cut.watched, cut.watched[1:], strict=False)
@@ -239,13 +240,13 @@ async def test_a_removed_kind_is_no_longer_watched(client):
     ended.handle(lambda old, new: new is None and gone.append(key_of(old).name))
     async with Background() as tasks:
         tasks.start(informers.run(), name="informers")
-        await settle()
+        await until_idle()
         informers.stop(kind_of(ConfigMap))
         assert (names(ended.items()), gone) == ([], ["a"])
         assert informers.of_kind(kind_of(ConfigMap)) == []
         await client.create(ConfigMap, config("b"))
         await client.create(Secret, config("s"))
-        await settle()
+        await until_idle()
         assert (names(ended.items()), names(other.items())) == ([], ["s"])
         assert informers.of(Secret) is other
         again = informers.of(ConfigMap)
@@ -275,7 +276,7 @@ async def test_an_object_of_the_same_name_but_another_uid_is_another_object(clie
         troubled.trouble = [Unavailable("away")] * 3 + [Gone("too old")]
         await client.delete(ConfigMap, Key("default", "a"))
         await client.create(ConfigMap, config("a"))
-        await settle()
+        await until_idle()
     assert seen == [(False, True), (True, False), (False, True)]
 
 
@@ -286,7 +287,7 @@ async def test_two_caches_hold_one_copy_of_an_object(client):
         tasks.start(informers.run(), name="informers")
         await client.create(ConfigMap, config("a"))
         await client.create(ConfigMap, config("b"))
-        await settle()
+        await until_idle()
         key = Key("default", "a")
         assert every.get(key) is some.get(key)
         assert names(some.items()) == ["a"]
@@ -303,13 +304,13 @@ async def test_objects_that_are_being_deleted_share_no_parts(client):
             document["metadata"]["finalizers"] = ["example.com/stay"]
             await client.create(ConfigMap, document)
         await client.delete(ConfigMap, Key("default", "b"))
-        await settle()
+        await until_idle()
         a, b = (informer.get(Key("default", name)).metadata for name in ("a", "b"))
         assert b.deletionTimestamp is not None
         assert a.labels == b.labels
         assert a.labels is not b.labels
         await client.create(ConfigMap, config("c", color="red"))
-        await settle()
+        await until_idle()
         assert informer.get(Key("default", "c")).metadata.labels is a.labels
 
 
@@ -320,14 +321,14 @@ async def test_cached_objects_share_equal_parts(client):
         await informer.synced()
         for number in range(3):
             await client.create(ConfigMap, config(f"n{number}", color="red"))
-        await settle()
+        await until_idle()
 
         def labels(number):
             return informer.get(Key("default", f"n{number}")).metadata.labels
 
         assert labels(0) is labels(1) is labels(2)
         await client.patch(ConfigMap, Key("default", "n0"), {"data": {"x": "y"}})
-        await settle()
+        await until_idle()
         assert informer.get(Key("default", "n0")).data == {"x": "y"}
         assert informer.get(Key("default", "n1")).data is None
         assert labels(0) is labels(2)
@@ -345,7 +346,7 @@ async def test_any_view_of_any_kind_can_be_read(client):
     assert informers.of_kind(kind) == [partial, some]
     async with Background() as tasks:
         tasks.start(informers.run(), name="informers")
-        await settle()
+        await until_idle()
     assert (names(partial.items()), names(secrets.items())) == (["a"], ["s"])
     assert names(some.items()) == []
 
@@ -356,14 +357,14 @@ async def test_a_controller_reads_its_own_writes(client):
     async with Background() as tasks:
         tasks.start(context.run(), name="context")
         await client.create(ConfigMap, config("a"))
-        await settle()
+        await until_idle()
         key = Key("default", "a")
         old = informer.get(key)
         answer = await context.client.patch(ConfigMap, key, {"data": {"x": "y"}})
         assert informer.get(key) == answer
         informer.observe(old)
         assert informer.get(key) == answer
-        await settle()
+        await until_idle()
         assert informer.get(key) == answer
 
 
@@ -376,7 +377,7 @@ async def test_clients_of_several_users_share_the_caches(client):
     async with Background() as tasks:
         tasks.start(context.run(), name="context")
         await client.create(ConfigMap, config("a"))
-        await settle()
+        await until_idle()
         answer = await acting.client.patch(ConfigMap, A, {"data": {"x": "y"}})
         assert informer.get(A) == answer
 
@@ -387,13 +388,13 @@ async def test_a_late_response_does_not_revive_an_object(client):
     async with Background() as tasks:
         tasks.start(context.run(), name="context")
         made = await client.create(ConfigMap, config("a"))
-        await settle()
+        await until_idle()
         await client.delete(ConfigMap, Key("default", "a"))
-        await settle()
+        await until_idle()
         informer.observe(made)
         assert informer.get(Key("default", "a")) is None
         again = await client.create(ConfigMap, config("a"))
-        await settle()
+        await until_idle()
         informer.observe(made)
         assert informer.get(Key("default", "a")).metadata.uid == again.metadata.uid
 
@@ -414,7 +415,7 @@ async def test_handlers_can_add_informers(client):
     async with Background() as tasks:
         tasks.start(informers.run(), name="informers")
         made = await client.create(ConfigMap, config("a"))
-        await settle()
+        await until_idle()
         informer.handle(lambda _old, _new: informers.of(Secret, fields="metadata.name=x"))
         newer = str(int(made.metadata.resourceVersion) + 1)
         metadata = msgspec.structs.replace(made.metadata, resourceVersion=newer)
@@ -434,15 +435,15 @@ async def test_an_unreadable_object_leaves_the_cache(client, store):
         tasks.start(informers.run(), name="informers")
         await informer.synced()
         await client.create(Lease, lease("a", "2024-01-31T00:00:00.000000Z"))
-        await settle()
+        await until_idle()
         record = store.latest("leases.coordination.k8s.io", A)
         broken = record.document() | {"spec": {"renewTime": "never"}}
         await store.write("leases.coordination.k8s.io", A, broken)
-        await settle()
+        await until_idle()
         assert (informer.get(A), seen) == (None, [(None, "a"), ("a", None)])
         await store.delete("leases.coordination.k8s.io", A, broken)
         await client.create(Lease, lease("a", "2024-01-31T00:00:00.000000Z"))
-        await settle()
+        await until_idle()
         assert informer.get(A).metadata.uid != uid_of_document(broken)
 
 
@@ -453,11 +454,11 @@ async def test_a_deleted_object_may_be_unreadable(client, store):
         tasks.start(informers.run(), name="informers")
         await informer.synced()
         await client.create(Lease, lease("a", "2024-01-31T00:00:00.000000Z"))
-        await settle()
+        await until_idle()
         record = store.latest("leases.coordination.k8s.io", A)
         broken = record.document() | {"spec": {"renewTime": "never"}}
         await store.delete("leases.coordination.k8s.io", A, broken)
-        await settle()
+        await until_idle()
         assert informer.get(A) is None
 
 

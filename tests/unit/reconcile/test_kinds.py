@@ -38,7 +38,8 @@ def definition(stored="v1", *further, served=True, group=GROUP, plural="herds", 
     }
 
 
-async def settle():
+async def until_idle():
+    """Give watches a minute of virtual time."""
     await asyncio.sleep(60)
 
 
@@ -52,18 +53,18 @@ async def establish(client, document, status="True"):
     key = Key("", document["metadata"]["name"])
     await client.create(CustomResourceDefinition, document)
     await client.patch(CustomResourceDefinition, key, {"status": established}, subresource="status")
-    await settle()
+    await until_idle()
 
 
 async def change(client, document):
     await client.patch(CustomResourceDefinition, NAME, {"spec": document["spec"]})
-    await settle()
+    await until_idle()
 
 
 async def remove(client):
     await client.delete(CustomResourceDefinition, NAME)
     await client.patch(CustomResourceDefinition, NAME, {"metadata": {"finalizers": None}})
-    await settle()
+    await until_idle()
 
 
 @asynccontextmanager
@@ -97,7 +98,7 @@ async def test_followers_get_a_custom_kind_once_it_is_served(client):
         await establish(client, definition())
         labels = {"metadata": {"labels": {"colour": "brown"}}}
         await client.patch(CustomResourceDefinition, NAME, labels)
-        await settle()
+        await until_idle()
         assert notified == [HERDS]
         assert context.kinds.table.by_kind(GROUP, "Herd").plural == "herds"
 
@@ -161,5 +162,5 @@ async def test_definitions_are_synced_when_nothing_is_pending(client, server):
         labels = {"metadata": {"labels": {"colour": "brown"}}}
         await somebody_else.patch(CustomResourceDefinition, NAME, labels)
         assert not await context.kinds.are_current(client)
-        await settle()
+        await until_idle()
         assert await context.kinds.are_current(client)

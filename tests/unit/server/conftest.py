@@ -137,7 +137,7 @@ async def ask():
     await store.close()
 
 
-async def settle(ask):
+async def reconcile_roles(ask):
     """Give a server the roles and bindings that every cluster has, where it lacks them."""
     await reconcile_rbac(Client(InProcess(ask.server.handle, ADMINISTRATOR)))
 
@@ -145,7 +145,7 @@ async def settle(ask):
 @pytest.fixture
 async def policy(ask):
     """The roles and bindings that every cluster has."""
-    await settle(ask)
+    await reconcile_roles(ask)
 
 
 @pytest.fixture

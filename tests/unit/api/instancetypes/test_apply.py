@@ -99,10 +99,10 @@ def test_vcpus_that_cannot_be_spread_are_rejected(options, expected):
     ],
 )
 def test_fields_of_the_instance_type_conflict_with_the_template(spec, field):
-    settled = instancetype(
+    instance_type = instancetype(
         cpu={"guest": 4, "model": "host-model"}, nodeSelector={"c": "d"}, schedulerName="mine"
     )
-    (cause,) = apply(spec, settled, None)
+    (cause,) = apply(spec, instance_type, None)
     assert cause.field == f"spec.template.spec.{field}"
     expected = f"VM field(s) spec.template.spec.{field} conflicts with selected instance type"
     assert cause.message == expected

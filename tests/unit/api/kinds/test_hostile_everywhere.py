@@ -101,7 +101,7 @@ def fields(schema: Mapping[str, Any], dice: random.Random, depth: int) -> dict[s
     if inner := schema.get("additionalProperties"):
         keys = dice.sample(WORDS, 1 + dice.randrange(2)) if depth < DEEPEST else ()
         return {key: value(inner, dice, depth + 1, key) for key in keys}
-    wanted = set(schema.get("required", ()))
+    names = set(schema.get("required", ()))
     likely = 0.6 if depth < 2 else 0.25
-    wanted |= {name for name in properties if depth < DEEPEST and dice.random() < likely}
-    return {name: value(properties[name], dice, depth + 1, name) for name in sorted(wanted)}
+    names |= {name for name in properties if depth < DEEPEST and dice.random() < likely}
+    return {name: value(properties[name], dice, depth + 1, name) for name in sorted(names)}

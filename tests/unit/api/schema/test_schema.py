@@ -376,7 +376,7 @@ def test_specs_without_work_are_detected():
     }
     schema = Schema(schema_of(Pod), native=True)
     assert schema.fits(pod)
-    settled = frozenset({"spec"})
+    unchanged = frozenset({"spec"})
     for path, value in (
         (("metadata", "creationTimestamp"), "soon"),
         (("metadata", "labels"), {"one": None}),
@@ -392,7 +392,7 @@ def test_specs_without_work_are_detected():
         other = copied(pod)
         other[path[0]][path[1]] = value
         assert not schema.fits(other)
-        assert schema.fits(other, settled) == (path[0] == "spec")
+        assert schema.fits(other, unchanged) == (path[0] == "spec")
 
 
 def test_quantities_of_native_kinds_become_strings():

@@ -69,8 +69,8 @@ RATES = [
     Case("HC default behavior doubles", 10, 50, 1, 1000, 20, "ScaleUpLimit"),
     Case("HC more pods than percent", 10, 500, 1, 1000, 110, "ScaleUpLimit", rules(100, 60, 100)),
     Case("HC more percent than pods", 10, 500, 1, 1000, 20, "ScaleUpLimit", rules(2, 60, 100)),
-    Case("HC as many pods as are wanted", 10, 50, 1, 1000, 50, WITHIN, rules(100)),
-    Case("HC fewer pods than are wanted", 10, 50, 1, 1000, 40, "ScaleUpLimit", rules(30)),
+    Case("HC as many pods as are desired", 10, 50, 1, 1000, 50, WITHIN, rules(100)),
+    Case("HC fewer pods than are desired", 10, 50, 1, 1000, 40, "ScaleUpLimit", rules(30)),
     Case("HC percent up", 10, 50, 1, 1000, 30, "ScaleUpLimit", rules(percent=200)),
     Case("HC the lesser of two", 1, 9, 1, 10, 2, "ScaleUpLimit", rules(2, 60, 50, select="Min")),
     Case("HC pods down", 100, 2, 1, 1000, 80, "ScaleDownLimit", down=rules(20, 60, 1)),
@@ -217,7 +217,7 @@ RATES = [
         removed=(10, 10, 10),
     ),
     Case(
-        "HC below nothing is as wanted",
+        "HC below nothing is as desired",
         10,
         5,
         1,
@@ -307,14 +307,14 @@ def test_without_behavior_the_highest_recommendation_of_five_minutes_counts(
     assert outcome.able[0] == ("ScaleDownStabilized" if is_held else "ReadyForNewScale")
 
 
-def follow(behavior: Behavior | None, current: int, wishes) -> list[int]:
-    """The numbers that come of wishes, one a minute."""
+def follow(behavior: Behavior | None, current: int, recommendations) -> list[int]:
+    """Return the replicas after each of some recommendations, one a minute."""
     history, numbers = History(), []
-    for minute, wish in enumerate(wishes):
+    for minute, desired in enumerate(recommendations):
         now = NOW + minute * MINUTE
         history.begin(current, now)
-        outcome = normalize(wish, Bounds(current, 1, 1000), behavior, history, now)
-        history.recommend(wish, behavior, now)
+        outcome = normalize(desired, Bounds(current, 1, 1000), behavior, history, now)
+        history.recommend(desired, behavior, now)
         if outcome.replicas != current:
             history.scaled(current, outcome.replicas, behavior, now)
         current = outcome.replicas

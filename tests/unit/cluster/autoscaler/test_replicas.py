@@ -329,9 +329,9 @@ UTILIZATION = [
         utilization=6,
     ),
     Case("RC one pod too many, without a sample", 2, (100, 100), 50, 2, "RRR", utilization=10),
-    Case("HC more pods than are wanted", 4, (500,) * 5, 50, 4, "RRRRR", utilization=50),
+    Case("HC more pods than are desired", 4, (500,) * 5, 50, 4, "RRRRR", utilization=50),
     Case(
-        "HC fewer pods than are wanted", 2, (200,), 50, 4, "R", requests=("200m",), utilization=100
+        "HC fewer pods than are desired", 2, (200,), 50, 4, "R", requests=("200m",), utilization=100
     ),
 ]
 

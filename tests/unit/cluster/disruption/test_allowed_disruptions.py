@@ -53,7 +53,7 @@ def reckon(of: Budget, present: list[Pod], expected: int, now=NOW) -> dict:
         ({"maxUnavailable": 0}, pods(4), 4, 4, 0),
         ({"maxUnavailable": 1}, pods(2, unready=2), 4, 3, 0),
         ({"maxUnavailable": 9}, pods(4), 4, 0, 4),
-        # more than wanted, while a set shrinks
+        # more than desired, while a set shrinks
         ({"maxUnavailable": 1}, pods(5), 3, 2, 3),
         # none yet: the first ones must not be let go of before they are counted
         ({"minAvailable": 0}, [], 0, 0, 0),

@@ -26,12 +26,12 @@ def claim(volume="", phase="Pending", annotations=None, **spec):
         "resourceVersion": "5",
         "annotations": annotations,
     }
-    wanted = {"accessModes": ["ReadWriteOnce"], "volumeName": volume or None, **spec}
-    wanted["resources"] = {"requests": {"storage": "1Gi"}}
+    fields = {"accessModes": ["ReadWriteOnce"], "volumeName": volume or None, **spec}
+    fields["resources"] = {"requests": {"storage": "1Gi"}}
     status = {"phase": phase}
     if phase == "Bound":
         status |= {"accessModes": ["ReadWriteOnce"], "capacity": {"storage": "1Gi"}}
-    document = {"metadata": metadata, "spec": wanted, "status": status}
+    document = {"metadata": metadata, "spec": fields, "status": status}
     return msgspec.convert(document, PersistentVolumeClaim)
 
 

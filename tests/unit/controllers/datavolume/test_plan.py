@@ -223,8 +223,8 @@ def test_a_data_source_resolves_to_its_claim():
     of = volume(sourceRef=named, storage={}, annotations=allowed)
     source_claim = claim(owner="", size="3Gi", name="golden", namespace="images")
     created = decide(of, reference=reference, source_claim=source_claim).create
-    wish = population.populate_request(msgspec.convert(created, PersistentVolumeClaim))
-    assert (wish.source.pvc.namespace, wish.source.pvc.name) == ("images", "golden")
+    request = population.populate_request(msgspec.convert(created, PersistentVolumeClaim))
+    assert (request.source.pvc.namespace, request.source.pvc.name) == ("images", "golden")
     assert events_of(decide(of)) == [("Warning", "NotFound", "DataSource images/fedora not found")]
 
 

@@ -80,7 +80,7 @@ def test_an_orphaned_data_volume_is_adopted():
 
 
 @pytest.mark.parametrize(
-    ("phase", "settled"),
+    ("phase", "expected"),
     [
         ("Succeeded", True),
         ("WaitForFirstConsumer", True),
@@ -88,9 +88,9 @@ def test_an_orphaned_data_volume_is_adopted():
         ("Failed", False),
     ],
 )
-def test_a_vmi_is_created_once_its_data_volumes_are_ready(phase, settled):
+def test_a_vmi_is_created_once_its_data_volumes_are_ready(phase, expected):
     one = vm(templates=(TEMPLATE,))
-    assert are_ready(one, {"root": data_volume("root", phase)}) is settled
+    assert are_ready(one, {"root": data_volume("root", phase)}) is expected
     assert not are_ready(one, {})
     assert are_ready(vm(), {})
 

@@ -14,7 +14,7 @@ from corral.controllers.vmi.required_claims import (
     volume_status,
 )
 
-WISHED = {POPULATE: '{"source":{"blank":{}}}'}
+POPULATED_BY_REQUEST = {POPULATE: '{"source":{"blank":{}}}'}
 
 
 def vmi(*volumes, buses=(), **kwargs):
@@ -60,9 +60,9 @@ def test_a_vmi_without_claims_needs_none():
         ([claim()], True),
         ([claim(phase="Pending")], True),  # the scheduler says what its pod waits for
         ([], False),
-        ([claim(annotations=WISHED)], False),
-        ([claim(annotations=WISHED | {PHASE: RUNNING})], False),
-        ([claim(annotations=WISHED | {PHASE: SUCCEEDED})], True),
+        ([claim(annotations=POPULATED_BY_REQUEST)], False),
+        ([claim(annotations=POPULATED_BY_REQUEST | {PHASE: RUNNING})], False),
+        ([claim(annotations=POPULATED_BY_REQUEST | {PHASE: SUCCEEDED})], True),
     ],
 )
 def test_a_vmi_gets_its_pod_once_its_claims_are_populated(claims, ready):

@@ -179,8 +179,8 @@ class FakeRegistry:
 
     def _allowed(self, headers: dict[str, str]) -> bool:
         basic = "Basic " + base64.b64encode(self.user.encode()).decode()
-        wanted = {"": "", "basic": basic, "bearer": "Bearer let-me-in"}[self.scheme]
-        return not wanted or headers.get("authorization") == wanted
+        required = {"": "", "basic": basic, "bearer": "Bearer let-me-in"}[self.scheme]
+        return not required or headers.get("authorization") == required
 
     async def _token(self, writer: asyncio.StreamWriter, headers: dict[str, str]) -> None:
         basic = "Basic " + base64.b64encode(self.user.encode()).decode()

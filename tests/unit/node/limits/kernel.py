@@ -126,10 +126,10 @@ class Group:
         elif setting == "cgroup.subtree_control":
             if self.processes:
                 refuse(errno.EBUSY, setting)
-            wanted = {name.removeprefix("+") for name in value.split()}
-            if not wanted <= self.offered:
+            controllers = {name.removeprefix("+") for name in value.split()}
+            if not controllers <= self.offered:
                 refuse(errno.ENOENT, setting)
-            self.switched |= wanted
+            self.switched |= controllers
         elif setting in self.settings():
             self.values[setting] = value
         else:

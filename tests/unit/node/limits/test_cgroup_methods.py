@@ -85,12 +85,12 @@ def test_a_crash_between_any_writes_is_repaired_by_the_next_manager(kernel):
         CpuCgroup2(site).apply(UID, PID, 300_000_000)
 
     names = ("memory.max", "memory.oom.group", "memory.swap.max", "cpu.max")
-    wanted = [str(80 << 20), "1", "0", "30000 100000"]
+    expected = [str(80 << 20), "1", "0", "30000 100000"]
     for writes in range(20):
         kernel.placed.pop(PID, None)
         group, cut = held(writes)
         assert kernel.placed[PID] is group
-        assert [group.read(name) for name in names] == wanted
+        assert [group.read(name) for name in names] == expected
         if not cut:
             break
     assert writes == 5

@@ -68,7 +68,7 @@ class Site:
         status = {"phase": phase, "podIPs": [{"ip": str(each)} for each in ips]}
         await self.client.patch(Pod, Key("default", name), {"status": status}, subresource="status")
 
-    async def settled(self):
+    async def until_idle(self):
         await asyncio.sleep(1)
 
 
@@ -105,14 +105,14 @@ async def site():
     async with running() as made:
         for number, address in enumerate((OWN, OTHER, THIRD)):
             await made.node(f"n{number}", address, f"10.244.{number}.0/24")
-        await made.settled()
+        await made.until_idle()
         yield made
 
 
 async def test_a_host_that_is_alone_needs_no_ways():
     async with running() as alone:
         await alone.node("n0", OWN, "10.244.0.0/24")
-        await alone.settled()
+        await alone.until_idle()
         assert alone.ways.own is None
         assert not alone.overlay.has_peers
 
@@ -125,71 +125,71 @@ async def test_hosts_are_led_to_while_their_nodes_exist(site):
     }
     assert site.overlay.has_peers
     await site.client.delete(Node, Key("", "n2"))
-    await site.settled()
+    await site.until_idle()
     assert [each.address for each in site.ways.gone] == [THIRD]
 
 
 async def test_an_address_is_led_to_the_host_of_the_pod_that_shows_it(site):
     await site.pod("moved", "n2", ADDRESS)
-    await site.settled()
+    await site.until_idle()
     assert site.ways.moved() == {THIRD: (MOVED,)}
     await site.show("moved", ADDRESS, phase="Succeeded")
-    await site.settled()
+    await site.until_idle()
     assert site.ways.moved() == {}
 
 
 async def test_an_address_that_moves_here_is_this_hosts(site):
     await site.pod("moved", "n0", ADDRESS)
-    await site.settled()
+    await site.until_idle()
     assert site.ways.moved() == {OWN: (MOVED,)}
 
 
 async def test_an_address_that_leaves_is_led_away_before_the_api_shows_it(site):
     await site.pod("moved", "n2")
     site.overlay.lead([ADDRESS], "n2")
-    await site.settled()
+    await site.until_idle()
     assert (site.ways.moved(), site.ways.left) == ({THIRD: (MOVED,)}, {MOVED})
     await site.show("moved", ADDRESS)
-    await site.settled()
+    await site.until_idle()
     assert (site.ways.moved(), site.ways.left) == ({THIRD: (MOVED,)}, set())
 
 
 async def test_an_address_that_goes_home_leaves_a_host(site):
     site.overlay.lead([ADDRESS], "n1")
-    await site.settled()
+    await site.until_idle()
     assert (site.ways.moved(), site.ways.left) == ({}, {MOVED})
     site.overlay.forget([ADDRESS])
-    await site.settled()
+    await site.until_idle()
     assert site.ways.left == set()
 
 
 async def test_an_address_that_moves_within_the_host_does_not_leave_it(site):
     site.overlay.lead([ADDRESS], "n0")
-    await site.settled()
+    await site.until_idle()
     assert site.ways.left == set()
 
 
 async def test_an_address_that_has_come_back_is_not_led_away(site):
     site.overlay.lead([ADDRESS], "n2")
-    await site.settled()
+    await site.until_idle()
     site.overlay.arrived([ADDRESS])
-    await site.settled()
+    await site.until_idle()
     assert (site.ways.moved(), site.ways.left) == ({}, set())
 
 
 async def test_routes_are_not_changed_while_a_machine_takes_an_address_over(site):
     async with site.lock:
         await site.pod("moved", "n2", ADDRESS)
-        await site.settled()
+        await site.until_idle()
         assert site.ways.moved() == {}
-    await site.settled()
+    await site.until_idle()
     assert site.ways.moved() == {THIRD: (MOVED,)}
 
 
 async def test_a_failure_is_reported_until_a_retry_succeeds(site):
     site.ways.failure = NetworkError("no link", "Add one.")
     site.overlay.resync()
-    await site.settled()
+    await site.until_idle()
     assert site.overlay.problems() == ["no link. Add one."]
     site.ways.failure = None
     await asyncio.sleep(RETRY_SECONDS)

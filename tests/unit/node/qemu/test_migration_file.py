@@ -147,8 +147,8 @@ async def test_hotplugged_devices_prevent_a_restore(called, present, culprit):
 
 async def test_a_changed_medium_counts_as_present_at_the_start(monkeypatch):
     def device(**drive):
-        wanted = {"driver": "ide-cd", "id": "tray-cd", **drive, "bus": "sata0.0"}
-        return ["-device", msgspec.json.encode(wanted).decode()]
+        options = {"driver": "ide-cd", "id": "tray-cd", **drive, "bus": "sata0.0"}
+        return ["-device", msgspec.json.encode(options).decode()]
 
     class Drives(Fake):
         async def execute(self, command, arguments=None, *, seconds=0):

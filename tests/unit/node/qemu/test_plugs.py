@@ -124,7 +124,7 @@ def ports(count):
     return [(f"port{number}", "pcie-root-port") for number in range(count)]
 
 
-def wanted(disk=SCSI):
+def request(disk=SCSI):
     vmi = domain({"devices": {"disks": [{"name": "data", **disk}]}}, volumes=[VOLUME]).vmi
     return vmi, hotplug_disks(vmi.spec)["data"]
 
@@ -140,7 +140,7 @@ def drives(tmp_path):
 async def test_a_scsi_disk_is_plugged_with_its_controller_if_missing(drives):
     monitor = Monitor(*ports(4))
     plugs = QemuPlugs(monitor)
-    await plugs.plug(*wanted(), drives)
+    await plugs.plug(*request(), drives)
     assert monitor.devices["scsi0"] == "virtio-scsi-pci"
     assert monitor.added["id"] == "plug-data.my.claim"
     assert await plugs.recover() == {"data": "my.claim"}
@@ -148,7 +148,7 @@ async def test_a_scsi_disk_is_plugged_with_its_controller_if_missing(drives):
     await plugs.unplug("data", "my.claim")
     assert await plugs.recover() == {}
     assert (set(monitor.nodes), monitor.fdsets) == ({"disk0"}, {})
-    await plugs.plug(*wanted(), drives)
+    await plugs.plug(*request(), drives)
     assert monitor.commands.count("device_add") == 3, "the controller stays"
 
 
@@ -157,7 +157,7 @@ async def test_a_disk_counts_as_plugged_until_qemu_has_released_it(drives):
     plugs = QemuPlugs(monitor)
     heard = []
     plugs.on_released(heard.append)
-    await plugs.plug(*wanted(), drives)
+    await plugs.plug(*request(), drives)
     monitor.holding = {name for name in monitor.nodes if name.startswith("plug-")}
     await plugs.unplug("data", "my.claim")
     assert await plugs.recover() == {"data": "my.claim"}
@@ -173,7 +173,7 @@ async def test_a_disk_counts_as_plugged_until_qemu_has_released_it(drives):
 async def test_each_virtio_disk_gets_the_first_free_port(drives):
     monitor = Monitor(*ports(12), ("plug-a.b", "virtio-blk-pci"), ("plug-c.d", "scsi-hd"))
     monitor.buses |= {"plug-a.b": "port1"}
-    await QemuPlugs(monitor).plug(*wanted(VIRTIO), drives)
+    await QemuPlugs(monitor).plug(*request(VIRTIO), drives)
     assert monitor.added["bus"] == "port2", "the first is the controller's, the second is taken"
 
 
@@ -184,14 +184,14 @@ async def test_unplugging_a_missing_disk_does_nothing():
 async def test_a_machine_of_an_earlier_version_has_no_ports(drives):
     for disk in (SCSI, VIRTIO):
         with pytest.raises(GuestError, match="was started without"):
-            await QemuPlugs(Monitor()).plug(*wanted(disk), drives)
+            await QemuPlugs(Monitor()).plug(*request(disk), drives)
 
 
 async def test_a_missing_file_is_reported_without_its_directory(drives):
     drives["data"].path.unlink()
     monitor = Monitor(*ports(4))
     with pytest.raises(GuestError, match=r"^top cannot be opened: No such file or directory$"):
-        await QemuPlugs(monitor).plug(*wanted(), drives)
+        await QemuPlugs(monitor).plug(*request(), drives)
     assert await QemuPlugs(monitor).recover() == {}
     assert monitor.fdsets == {}
 
@@ -204,7 +204,7 @@ async def test_a_disk_locked_by_another_machine_is_reported(drives):
 
     monitor.blockdev_add = refuse
     with pytest.raises(DiskBusyError, match="its disk is used by another machine"):
-        await QemuPlugs(monitor).plug(*wanted(), drives)
+        await QemuPlugs(monitor).plug(*request(), drives)
 
 
 CDROM = {"cdrom": {"bus": "sata"}}
@@ -218,7 +218,7 @@ async def test_a_medium_is_inserted_and_the_tray_closed(drives):
     monitor = drive_monitor()
     plugs = QemuPlugs(monitor)
     assert await plugs.recover() == {}
-    await plugs.plug(*wanted(CDROM), drives)
+    await plugs.plug(*request(CDROM), drives)
     assert await plugs.recover() == {"data": "my.claim"}
     assert (monitor.open, monitor.marks) == (set(), set())
     assert len(monitor.nodes) == 5, "a chain of two, and the disk that was there"
@@ -244,7 +244,7 @@ async def test_a_locked_tray_is_requested_and_reported_once_it_opens(drives):
         while not monitor.events.empty():
             plugs.on_event(monitor.events.get_nowait())
 
-    await plugs.plug(*wanted(CDROM), drives)
+    await plugs.plug(*request(CDROM), drives)
     move(is_open=True)  # by the guest, without a request
     await plugs.recover()
     monitor.locked.add("tray-data")
@@ -262,7 +262,7 @@ async def test_a_locked_tray_is_requested_and_reported_once_it_opens(drives):
     assert await plugs.recover() == {}
     monitor.locked.add("tray-data")
     with pytest.raises(GuestError, match="the guest keeps its tray locked"):
-        await plugs.plug(*wanted(CDROM), drives)
+        await plugs.plug(*request(CDROM), drives)
     assert await plugs.recover() == {}
     assert (set(monitor.nodes), monitor.fdsets) == ({"disk0"}, {})
 
@@ -270,7 +270,7 @@ async def test_a_locked_tray_is_requested_and_reported_once_it_opens(drives):
 async def test_a_tray_opened_by_the_guest_stays_open(drives):
     monitor = drive_monitor()
     plugs = QemuPlugs(monitor)
-    await plugs.plug(*wanted(CDROM), drives)
+    await plugs.plug(*request(CDROM), drives)
     await plugs.recover()
     monitor.open.add("tray-data")
     assert await QemuPlugs(monitor).recover() == {"data": "my.claim"}
@@ -279,4 +279,4 @@ async def test_a_tray_opened_by_the_guest_stays_open(drives):
 
 async def test_a_missing_drive_is_an_error(drives):
     with pytest.raises(GuestError, match="was started without this drive"):
-        await QemuPlugs(Monitor()).plug(*wanted(CDROM), drives)
+        await QemuPlugs(Monitor()).plug(*request(CDROM), drives)

@@ -138,12 +138,12 @@ def test_a_repeated_clone_has_the_current_content(storage, golden, tmp_path):
 
 
 def test_the_number_of_layers_is_limited(storage, golden, tmp_path):
-    source, wanted = "golden", {0: "g"}
+    source, expected = "golden", {0: "g"}
     for number in range(1, clone.MAX_LAYERS + 3):
         write(cloned(storage, source, f"pvc-{number}"), number * 65536, "c")
-        source, wanted = f"pvc-{number}", wanted | {number: "c"}
+        source, expected = f"pvc-{number}", expected | {number: "c"}
         assert len(storage.find(source).layers) <= clone.MAX_LAYERS
-        assert content(storage.find(source), tmp_path) == wanted
+        assert content(storage.find(source), tmp_path) == expected
 
 
 def test_without_hard_links_a_clone_is_a_copy(storage, golden, tmp_path, monkeypatch):

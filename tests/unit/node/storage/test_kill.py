@@ -149,7 +149,7 @@ CASES = {
 @pytest.mark.parametrize("full", [False, True], ids=["killed", "full"])
 @pytest.mark.parametrize("case", CASES)
 def test_an_operation_killed_at_any_step_is_resumed(case, full, tmp_path):
-    prepare, verb, wanted = CASES[case]
+    prepare, verb, expected = CASES[case]
     prepare(Storage(tmp_path / "begin"))
     number, came_so_far = 0, True
     while came_so_far:
@@ -164,7 +164,7 @@ def test_an_operation_killed_at_any_step_is_resumed(case, full, tmp_path):
             assert volume.handle == "pvc-1" or held == before[volume.handle]
             assert volume.disk.path.stat().st_mode & 0o777 == 0o600
         verb(found)
-        assert {each.handle: content(each) for each in found.volumes()} == wanted
+        assert {each.handle: content(each) for each in found.volumes()} == expected
         assert left_over(root, found) == []
         number += 1
     assert number > 5

@@ -79,8 +79,8 @@ async def test_special_addresses_are_rejected(admin, address):
 
 
 async def test_other_addresses_need_a_right(admin, editor):
-    wanted = service(externalIPs=["203.0.113.1"])
-    answer = await editor("POST", SERVICES, wanted)
+    desired = service(externalIPs=["203.0.113.1"])
+    answer = await editor("POST", SERVICES, desired)
     assert answer.status == 403
     assert answer["message"] == (
         'services "web" is forbidden: spec.externalIPs 203.0.113.1 would receive the traffic of '
@@ -112,8 +112,8 @@ async def test_existing_external_ips_stay_valid(admin, editor):
 
 @pytest.mark.parametrize("port", [22, 80, 1023, 8000, 8009])
 async def test_privileged_and_reserved_host_ports_need_a_right(admin, editor, port):
-    wanted = service(port=port, type="LoadBalancer")
-    answer = await editor("POST", SERVICES, wanted)
+    desired = service(port=port, type="LoadBalancer")
+    answer = await editor("POST", SERVICES, desired)
     assert answer.status == 403
     assert f"ports {port}/TCP of the host are not for everybody's Services" in answer["message"]
     assert 'cannot create resource "services/hostports"' in answer["message"]
@@ -140,10 +140,10 @@ async def test_a_load_balancer_of_another_class_uses_no_host_port(editor):
 
 
 async def test_a_reserved_node_port_is_never_allocated(admin, editor):
-    wanted = service(type="NodePort")
-    wanted["spec"]["ports"][0]["nodePort"] = 30001
-    assert (await editor("POST", SERVICES, wanted)).status == 403
+    desired = service(type="NodePort")
+    desired["spec"]["ports"][0]["nodePort"] = 30001
+    assert (await editor("POST", SERVICES, desired)).status == 403
     for name in ("one", "two"):
-        wanted = service(type="NodePort") | {"metadata": {"name": name}}
-        answer = await editor("POST", SERVICES, wanted)
+        desired = service(type="NodePort") | {"metadata": {"name": name}}
+        answer = await editor("POST", SERVICES, desired)
         assert answer["spec"]["ports"][0]["nodePort"] in (30038, 30039)

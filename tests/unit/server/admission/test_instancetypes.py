@@ -190,8 +190,8 @@ async def test_instance_types_are_inferred_from_a_volume(ask):
     answer = await ask("POST", VMS, document)
     assert answer.status == 201, answer.text
     assert "memory" not in answer["spec"]["template"]["spec"]["domain"]
-    settled = {"name": "small", "kind": "VirtualMachineInstancetype"}
-    assert answer["spec"]["instancetype"] == settled
+    resolved = {"name": "small", "kind": "VirtualMachineInstancetype"}
+    assert answer["spec"]["instancetype"] == resolved
 
 
 def of_template(**spec):
@@ -220,8 +220,8 @@ async def test_instance_types_are_inferred_from_a_golden_image(ask, labelled, na
     made = of_template(sourceRef={"kind": "DataSource", "name": named})
     answer = await ask("POST", VMS, vm(instancetype={"inferFromVolume": "root"}, **made))
     assert answer.status == 201, answer.text
-    settled = {"name": "small", "kind": "VirtualMachineInstancetype"}
-    assert answer["spec"]["instancetype"] == settled
+    resolved = {"name": "small", "kind": "VirtualMachineInstancetype"}
+    assert answer["spec"]["instancetype"] == resolved
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from corral.api.kinds.cdi import population
 from corral.daemon.component_users import CONTROLLER
 
 CLAIMS = "/api/v1/namespaces/lab/persistentvolumeclaims"
-WISH = json.dumps({"source": {"pvc": {"name": "image", "namespace": "golden"}}})
+REQUEST = json.dumps({"source": {"pvc": {"name": "image", "namespace": "golden"}}})
 OTHER = json.dumps({"source": {"http": {"url": "http://images.example/disk.img"}}})
 APPLY = {"content-type": "application/apply-patch+yaml"}
 JSON_PATCH = {"content-type": "application/json-patch+json"}
@@ -27,8 +27,8 @@ def claim(name="mine", **annotations):
     }
 
 
-def annotated_claim(wish=WISH, name="mine"):
-    return claim(name, **{population.POPULATE: wish})
+def annotated_claim(request=REQUEST, name="mine"):
+    return claim(name, **{population.POPULATE: request})
 
 
 @pytest.fixture
@@ -67,13 +67,13 @@ async def test_users_cannot_create_a_claim_with_the_populate_annotation(ask, bob
 async def test_users_cannot_add_the_populate_annotation_later(ask, bob, before):
     await makes(ask, claim() if before is None else annotated_claim(before))
     path = f"{CLAIMS}/mine"
-    change = {"metadata": {"annotations": {population.POPULATE: WISH}}}
+    change = {"metadata": {"annotations": {population.POPULATE: REQUEST}}}
     at = f"/metadata/annotations/{population.POPULATE.replace('/', '~1')}"
     assert is_refused(await bob.patch(path, change, MERGE))
     assert is_refused(await bob.patch(path, change, STRATEGIC))
     if before is not None:
         assert is_refused(
-            await bob.patch(path, [{"op": "add", "path": at, "value": WISH}], JSON_PATCH)
+            await bob.patch(path, [{"op": "add", "path": at, "value": REQUEST}], JSON_PATCH)
         )
     assert is_refused(await bob("PUT", path, annotated_claim()))
     assert is_refused(
@@ -94,7 +94,7 @@ async def test_other_fields_of_a_populated_claim_can_be_changed(ask, bob):
     assert (await bob("PUT", path, document)).status == 200
     applied = await bob("PATCH", f"{path}?fieldManager=f", claim(note="mine"), APPLY)
     assert applied.status == 200, applied.text
-    assert applied.metadata["annotations"][population.POPULATE] == WISH
+    assert applied.metadata["annotations"][population.POPULATE] == REQUEST
     target = {"metadata": {"annotations": {population.UPLOAD_TARGET: ""}}}
     assert (await bob.patch(path, target)).status == 200
     assert (await bob("POST", CLAIMS, claim("up", **{population.UPLOAD_TARGET: ""}))).status == 201

@@ -224,9 +224,9 @@ async def test_a_quota_with_scopes_applies_to_matching_pods_only(ask, spec, pod,
     ],
 )
 async def test_a_quota_can_select_pods_by_priority_class(ask, operator, values, of_gold, of_none):
-    wanted = {"scopeName": "PriorityClass", "operator": operator}
-    wanted |= {"values": values} if values else {}
-    await limit(ask, {"pods": "0"}, scopeSelector={"matchExpressions": [wanted]})
+    requirement = {"scopeName": "PriorityClass", "operator": operator}
+    requirement |= {"values": values} if values else {}
+    await limit(ask, {"pods": "0"}, scopeSelector={"matchExpressions": [requirement]})
     classes = "/apis/scheduling.k8s.io/v1/priorityclasses"
     await ask("POST", classes, {"metadata": {"name": "gold"}, "value": 1})
     gold = a_pod("gold")

@@ -250,7 +250,7 @@ async def test_an_incrementally_synced_index_equals_a_rebuilt_one(ask):
     """Every step of a life of bindings, against an index that begins after it."""
     followed = ask.server.authorizer
     await role(ask, "reader", rule("get", "pods"))
-    wishes = [
+    requested = [
         attributes()._replace(user=User(name=name, groups=(which,)))
         for name in ("bob", "eve", "system:serviceaccount:default:robot")
         for which in ("devs", "ops")
@@ -266,11 +266,11 @@ async def test_an_incrementally_synced_index_equals_a_rebuilt_one(ask):
             named = [one if one is robot else one | full for one in subjects]
             assert (await ask.patch(f"{bindings}/b0", {"subjects": named})).status == 200
         anew = Authorizer(ask.server.store)
-        said = [followed.allows(each) for each in wishes]
-        assert said == [anew.allows(each) for each in wishes]
+        said = [followed.allows(each) for each in requested]
+        assert said == [anew.allows(each) for each in requested]
         assert any(said) is bool(subjects)
     await ask("DELETE", bindings)
-    assert not any(followed.allows(each) for each in wishes)
+    assert not any(followed.allows(each) for each in requested)
     assert not followed.roles._bindings
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.unit.server.authz.test_authorizer import RBAC, bind, user
-from tests.unit.server.conftest import settle
+from tests.unit.server.conftest import reconcile_roles
 
 from corral.api.request import User
 from corral.daemon.rbac.reconcile import BINDINGS, ROLES
@@ -14,8 +14,8 @@ BINDING = f"{RBAC}/clusterrolebindings"
 
 def may(ask, verb, target, group="", *, namespace="default"):
     resource, _, subresource = target.partition("/")
-    wish = Attributes(User(name="eve"), verb, group, resource, subresource, namespace, "x")
-    return ask.server.authorizer.allows(wish)
+    attributes = Attributes(User(name="eve"), verb, group, resource, subresource, namespace, "x")
+    return ask.server.authorizer.allows(attributes)
 
 
 @pytest.mark.parametrize(
@@ -96,21 +96,21 @@ async def test_default_roles_are_created_once(ask, policy):
     )
     assert all(role["rules"] for role in answer["items"])
     revision = ask.server.store.revision
-    await settle(ask)
+    await reconcile_roles(ask)
     assert ask.server.store.revision == revision
 
 
 async def test_extension_apiserver_authentication_reader_can_read_its_config_map(ask, policy):
     name = "extension-apiserver-authentication-reader"
     await ask.create("/api/v1/namespaces", "kube-system")
-    await settle(ask)
+    await reconcile_roles(ask)
     await bind(ask, name, "Role", name, user("eve"), namespace="kube-system")
     place = "/api/v1/namespaces/kube-system/configmaps"
     assert (await ask.as_user("eve")("GET", f"{place}/others")).status == 403
     answer = await ask.as_user("eve")("GET", f"{place}/extension-apiserver-authentication")
     assert answer.status == 404  # whose making is not of this test
     revision = ask.server.store.revision
-    await settle(ask)
+    await reconcile_roles(ask)
     assert ask.server.store.revision == revision
 
 
@@ -124,7 +124,7 @@ async def test_removed_rules_are_restored_and_added_ones_stay(ask, policy):
     )
     await ask("DELETE", f"{BINDING}/system:basic-user")
     await ask("DELETE", f"{ROLE}/kubevirt.io:edit")
-    await settle(ask)
+    await reconcile_roles(ask)
     await bind(ask, "eves", "ClusterRole", "view", user("eve"))
     assert may(ask, "list", "services")
     assert may(ask, "get", "things", "example.com")
@@ -139,7 +139,7 @@ async def test_roles_without_autoupdate_are_left_alone(ask, policy):
     path = f"{BINDING}/system:discovery"
     off = {"rbac.authorization.kubernetes.io/autoupdate": "false"}
     await ask.patch(path, {"metadata": {"annotations": off}, "subjects": None})
-    await settle(ask)
+    await reconcile_roles(ask)
     assert "subjects" not in (await ask("GET", path)).document
     assert (await ask.as_user("bob")("GET", "/api")).status == 403
 
@@ -149,7 +149,7 @@ async def test_a_binding_to_another_role_is_replaced(ask, policy):
     await ask("DELETE", path)
     reference = {"kind": "ClusterRole", "name": "cluster-admin"}
     await ask.create(BINDING, "system:monitoring", roleRef=reference, subjects=[user("eve")])
-    await settle(ask)
+    await reconcile_roles(ask)
     binding = await ask("GET", path)
     assert binding["roleRef"]["name"] == "system:monitoring"
     assert [each["name"] for each in binding["subjects"]] == ["system:monitoring"]

@@ -45,7 +45,7 @@ async def test_users_can_grant_rights_that_they_have(bob, held):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "missing"),
+    ("granted", "missing"),
     [
         (rule("get watch", "pods"), '{APIGroups:[""], Resources:["pods"], Verbs:["watch"]}'),
         (
@@ -69,8 +69,8 @@ async def test_users_can_grant_rights_that_they_have(bob, held):
         ),
     ],
 )
-async def test_users_cannot_grant_rights_that_they_lack(bob, wanted, missing):
-    refused = await write(bob, wanted)
+async def test_users_cannot_grant_rights_that_they_lack(bob, granted, missing):
+    refused = await write(bob, granted)
     assert refused.status == 403
     assert refused["message"] == (
         'roles.rbac.authorization.k8s.io "new" is forbidden: user "bob" '
@@ -131,16 +131,16 @@ async def test_aggregation_rules_need_all_rights(ask):
     await role(ask, "all", everything, namespace="")
     await bind(ask, "bobs", "ClusterRole", "all", user("bob"), namespace="")
     bob = ask.as_user("bob")
-    wanted = {
+    cluster_role = {
         "metadata": {"name": "sum"},
         "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]},
     }
     # who may do everything with resources may escalate, too: the check is for those who may not
-    assert (await bob("POST", CLUSTER_ROLES, wanted)).status == 201
+    assert (await bob("POST", CLUSTER_ROLES, cluster_role)).status == 201
     await role(ask, "writer", rbac(ALL, "clusterroles"), namespace="")
     await bind(ask, "eves", "ClusterRole", "writer", user("eve"), namespace="")
     eve = ask.as_user("eve")
-    refused = await eve("POST", CLUSTER_ROLES, wanted | {"metadata": {"name": "other"}})
+    refused = await eve("POST", CLUSTER_ROLES, cluster_role | {"metadata": {"name": "other"}})
     assert refused["message"] == (
         'clusterroles.rbac.authorization.k8s.io "other" is forbidden: must have cluster-admin '
         "privileges to use an aggregationRule"

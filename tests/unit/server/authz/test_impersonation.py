@@ -18,9 +18,9 @@ def headers(name="", **parts):
     return named | {f"impersonate-{part.replace('_', '-')}": value for part, value in parts.items()}
 
 
-async def become(ask, **wanted):
+async def become(ask, **identity):
     """The user that an administrator's request is answered for."""
-    request = Request(method="GET", path=MAPS, headers=headers(**wanted), user=ask.user)
+    request = Request(method="GET", path=MAPS, headers=headers(**identity), user=ask.user)
     return impersonated(ask.server.authorizer, request, ask.user)
 
 

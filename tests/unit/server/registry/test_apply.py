@@ -144,9 +144,9 @@ async def test_fields_no_longer_applied_are_removed_unless_others_manage_them(ap
 
 
 async def test_applying_with_a_uid_does_not_recreate_the_object(ask, apply):
-    wanted = config_map(a="1")
-    wanted["metadata"]["uid"] = "7"
-    refused = await apply(wanted)
+    configuration = config_map(a="1")
+    configuration["metadata"]["uid"] = "7"
+    refused = await apply(configuration)
     assert refused.status == 409
     assert refused["message"] == (
         'Operation cannot be fulfilled on configmaps "one": uid mismatch: '
@@ -260,7 +260,7 @@ async def test_applying_an_example_again_changes_nothing(ask, apply, example):
 
 
 @pytest.mark.parametrize(
-    ("path", "wanted"),
+    ("path", "configuration"),
     [
         (
             "/api/v1/namespaces/default/services/one",
@@ -295,19 +295,21 @@ async def test_applying_an_example_again_changes_nothing(ask, apply, example):
         ),
     ],
 )  # fmt: skip
-async def test_applying_bare_objects_again_changes_nothing(ask, apply, monkeypatch, path, wanted):
+async def test_applying_bare_objects_again_changes_nothing(
+    ask, apply, monkeypatch, path, configuration
+):
     """Defaults fill them, and stay; that it was a second later is no change."""
     root, _, plural = path.rpartition("/")[0].rpartition("/")
     root = root.partition("/namespaces")[0]
     known = (await ask("GET", root))["resources"]
     (kind,) = [each["kind"] for each in known if each["name"] == plural]
-    wanted = {"apiVersion": root.removeprefix("/apis/").removeprefix("/api/"), "kind": kind,
-              "metadata": {"name": "one", "labels": {}}, **wanted}  # fmt: skip
-    first = await apply(wanted, path=path)
+    configuration = {"apiVersion": root.removeprefix("/apis/").removeprefix("/api/"), "kind": kind,
+              "metadata": {"name": "one", "labels": {}}, **configuration}  # fmt: skip
+    first = await apply(configuration, path=path)
     assert first.status == 201, first.text
     later = ask.server.rest.now() + 60
     monkeypatch.setattr(ask.server.rest, "now", lambda: later)
-    again = await apply(wanted, path=path)
+    again = await apply(configuration, path=path)
     assert again.document == first.document
 
 
@@ -380,10 +382,10 @@ async def test_a_configuration_may_be_yaml(apply):
 
 async def test_a_configuration_can_have_a_resource_version(ask, apply):
     made = await apply(config_map(a="1"))
-    wanted = config_map(a="2")
-    wanted["metadata"]["resourceVersion"] = made.metadata["resourceVersion"]
-    assert (await apply(wanted)).status == 200
-    refused = await apply(wanted | {"data": {"a": "3"}})
+    configuration = config_map(a="2")
+    configuration["metadata"]["resourceVersion"] = made.metadata["resourceVersion"]
+    assert (await apply(configuration)).status == 200
+    refused = await apply(configuration | {"data": {"a": "3"}})
     assert refused.status == 409
     assert "the object has been modified" in refused["message"]
 

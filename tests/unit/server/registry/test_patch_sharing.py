@@ -21,14 +21,14 @@ STATUS = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 
 @pytest.fixture
 def versions(monkeypatch):
-    """Of each update: what was wanted, and the old version before and after it."""
+    """Of each update: the desired version, and the old one before and after it."""
     seen = []
     updated = Rest.evaluate_update
 
-    async def watched(self, call, record, wanted, old=None):
+    async def watched(self, call, record, desired, old=None):
         before = encode(old)
-        shares = wanted.get("spec") is old["spec"]
-        document = await updated(self, call, record, wanted, old)
+        shares = desired.get("spec") is old["spec"]
+        document = await updated(self, call, record, desired, old)
         seen.append((shares, before, encode(old)))
         return document
 

@@ -7,7 +7,7 @@ from corral.server.response import compression
 
 
 @pytest.mark.parametrize(
-    ("header", "wanted"),
+    ("header", "expected"),
     [
         ("gzip", True),
         ("deflate, GZIP;q=0.5", True),
@@ -17,7 +17,7 @@ from corral.server.response import compression
         ("gzip" + ", br" * 10_000, False),
     ],
 )
-def test_responses_are_compressed_if_accepted(header, wanted):
+def test_responses_are_compressed_if_accepted(header, expected):
     request = Request(method="GET", path="/api", headers={"accept-encoding": header})
     response = Response(body=bytes(compression.MIN_BYTES))
-    assert compression.should_compress(request, response) is wanted
+    assert compression.should_compress(request, response) is expected

@@ -94,9 +94,9 @@ def name_of(kind):
 async def test_every_verb_of_every_kind(speak, served):
     version, kind = served
     path = collection(version, kind)
-    wanted = BY_KIND[version, kind.name]
-    name = wanted["metadata"]["name"]
-    status, made = await speak("POST", path, wanted)
+    document = BY_KIND[version, kind.name]
+    name = document["metadata"]["name"]
+    status, made = await speak("POST", path, document)
     assert status == 201, made["message"]
     assert (made["apiVersion"], made["kind"]) == (version, kind.name)
     assert made["metadata"]["uid"]

@@ -69,7 +69,7 @@ def test_scopes_must_apply_to_the_resources(scopes, hard, expected):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "expected"),
+    ("requirement", "expected"),
     [
         ({"scopeName": "PriorityClass", "operator": "In", "values": ["gold"]}, ""),
         ({"scopeName": "PriorityClass", "operator": "Exists"}, ""),
@@ -96,8 +96,8 @@ def test_scopes_must_apply_to_the_resources(scopes, hard, expected):
         ),
     ],
 )
-def test_scope_selectors_are_validated(wanted, expected):
-    spec = {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [wanted]}}
+def test_scope_selectors_are_validated(requirement, expected):
+    spec = {"hard": {"pods": "1"}, "scopeSelector": {"matchExpressions": [requirement]}}
     path = "spec.scopeSelector.matchExpressions"
     assert causes(RESOURCE_QUOTA, spec) == ([f"{path}{expected}"] if expected else [])
 

@@ -192,7 +192,7 @@ def test_only_a_bound_claim_can_be_expanded():
 def test_a_claim_cannot_shrink_below_its_capacity():
     grown = claim(bound=True)
     grown["spec"] |= sized("4Gi")
-    assert changed(grown, **sized("2Gi")) == []  # a wish that was not fulfilled is taken back
+    assert changed(grown, **sized("2Gi")) == []  # a request that was not fulfilled is withdrawn
     for size in ("1Gi", "500Mi"):
         assert changed(grown, **sized(size)) == [
             "spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"

@@ -72,8 +72,8 @@ def documents(view: type[msgspec.Struct], depth: int = NESTED) -> st.SearchStrat
     chosen = st.lists(st.sampled_from(sorted(optional)), max_size=3) if optional else st.just([])
 
     def filled(names: list[str]) -> st.SearchStrategy[Any]:
-        wanted = required | {name: optional[name] for name in names}
-        return st.fixed_dictionaries({name: values(kind, depth) for name, kind in wanted.items()})
+        picked = required | {name: optional[name] for name in names}
+        return st.fixed_dictionaries({name: values(kind, depth) for name, kind in picked.items()})
 
     return chosen.flatmap(filled)
 

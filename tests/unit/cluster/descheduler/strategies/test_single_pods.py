@@ -127,8 +127,8 @@ def test_a_condition_must_have_lasted(seconds, evicted):
     }
     world = World(node("n1"), node("n2"))
     world.add("a", "n1", status={"phase": "Running", "conditions": [condition]})
-    wanted = {"type": "Ready", "status": "False", "minTimeSinceLastTransitionSeconds": seconds}
-    assert world.evicted("PodLifeTime", {"conditions": [wanted]})[0] == evicted
+    required = {"type": "Ready", "status": "False", "minTimeSinceLastTransitionSeconds": seconds}
+    assert world.evicted("PodLifeTime", {"conditions": [required]})[0] == evicted
 
 
 def test_reasons_of_containers_are_states():

@@ -33,10 +33,10 @@ def drive(**fields):
     ],
 )
 def test_persistent_disks_are_flushed_in_every_cache_mode(fields, direct, options, device):
-    wanted, behind = disk(**fields), drive(direct=direct)
-    assert file_cache(wanted, behind) == options
-    assert device_cache(wanted, behind) == device
-    assert disk_cache.fault(wanted, behind) == ""
+    spec, behind = disk(**fields), drive(direct=direct)
+    assert file_cache(spec, behind) == options
+    assert device_cache(spec, behind) == device
+    assert disk_cache.fault(spec, behind) == ""
 
 
 def test_ephemeral_disks_are_not_flushed():
@@ -57,10 +57,10 @@ def test_block_sizes_are_those_of_the_spec(block_size, options):
 
 
 def test_a_disk_on_sata_keeps_its_logical_blocks():
-    wanted = disk(disk={"bus": "sata"}, blockSize={"matchVolume": {"enabled": True}})
-    assert device_cache(wanted, drive()) == {"physical_block_size": 4096}
+    spec = disk(disk={"bus": "sata"}, blockSize={"matchVolume": {"enabled": True}})
+    assert device_cache(spec, drive()) == {"physical_block_size": 4096}
 
 
 def test_a_cdrom_has_no_write_cache():
-    wanted = disk(cdrom={"bus": "sata"}, cache="writethrough")
-    assert device_cache(wanted, drive(read_only=True)) == {}
+    spec = disk(cdrom={"bus": "sata"}, cache="writethrough")
+    assert device_cache(spec, drive(read_only=True)) == {}

@@ -77,10 +77,10 @@ class Server:
         self._send(connection, self.content[start:])
 
     def _start(self):
-        wanted = self.header("range")
+        range_ = self.header("range")
         same = not self.heeds or self.header("if-range") == self.etag
-        if wanted and self.ranges and same:
-            return int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])
+        if range_ and self.ranges and same:
+            return int(re.fullmatch(r"bytes=(\d+)-", range_)[1])
         return 0
 
     def _head(self, start):

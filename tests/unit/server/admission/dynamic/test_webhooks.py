@@ -377,8 +377,8 @@ async def test_upload_token_requests_are_reviewed(ask, configure):
     rule = {**RULE, "apiGroups": [group], "apiVersions": ["*"], "resources": ["*"]}
     await configure("never", lambda _: deny(message="no", code=403), rules=[rule])
     path = f"/apis/{group}/v1beta1/namespaces/default/uploadtokenrequests"
-    wish = {"metadata": {"name": "a"}, "spec": {"pvcName": "a"}}
-    refused = await ask("POST", path, wish)
+    body = {"metadata": {"name": "a"}, "spec": {"pvcName": "a"}}
+    refused = await ask("POST", path, body)
     assert (refused.status, refused["message"]) == (
         403,
         'admission webhook "never.corral.example" denied the request: no',

@@ -345,13 +345,13 @@ async def test_migration_is_rejected_with_a_reason(ask, store, phase, code, mess
 
 async def test_a_running_vm_is_migrated(ask, store):
     await store("Always", "Running")
-    wanted = {"addedNodeSelector": {"zone": "b"}}
-    tried = await ask("PUT", path("migrate"), {**wanted, "dryRun": ["All"]})
+    options = {"addedNodeSelector": {"zone": "b"}}
+    tried = await ask("PUT", path("migrate"), {**options, "dryRun": ["All"]})
     assert (tried.status, (await ask("GET", MIGRATIONS)).names) == (202, [])
-    assert (await ask("PUT", path("migrate"), wanted)).status == 202
+    assert (await ask("PUT", path("migrate"), options)).status == 202
     (migration,) = (await ask("GET", MIGRATIONS))["items"]
     assert migration["metadata"]["name"].startswith("kubevirt-migrate-vm-")
-    assert migration["spec"] == {"vmiName": "vm", **wanted}
+    assert migration["spec"] == {"vmiName": "vm", **options}
     again = await ask("PUT", path("migrate"))
     assert (again.status, "in-flight migration detected" in again["message"]) == (400, True)
 
