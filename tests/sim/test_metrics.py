@@ -109,9 +109,9 @@ async def test_a_start_and_its_end_are_no_work_for_evacuations_and_the_collector
         await c.until_ready("test", 3)
         await c.scale("test", 0)
         await c.until_ready("test", 0)
-        told = await c.metrics()
-        assert told.value("workqueue_adds_total", name="evacuation") == 0
-        assert told.value("workqueue_adds_total", name="podgc") == 0
+        metrics = await c.metrics()
+        assert metrics.value("workqueue_adds_total", name="evacuation") == 0
+        assert metrics.value("workqueue_adds_total", name="podgc") == 0
 
 
 async def test_metrics_follow_a_migration():
