@@ -4,6 +4,7 @@ That is made, or compared, at the end of a run.
 """
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,9 @@ settings.load_profile("patient")
 if "CI" in os.environ:
     # Hypothesis tries constants of the imported modules, too: which these are is a matter of order.
     providers._get_local_constants = providers.Constants
+if len(tempfile.gettempdir()) > len("/var/tmp"):
+    # A socket's address takes a path of 108 bytes, of which pytest's own directories need 90.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/tmp")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
