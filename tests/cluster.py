@@ -2,16 +2,18 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
 from bench.cluster import Cluster, cluster as running
+from tests import accelerator
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 KUBECTL = str(Path(sys.executable).with_name("kubectl"))
@@ -124,8 +126,19 @@ def outside(
 
     ``through`` is a program that runs corral, and its arguments.
     """
+    if directory is not None and "hollow" not in arguments:
+        accelerator.give_to(directory, *node_names(arguments))
     with running(*arguments, directory=directory, through=through) as one:
         yield Outside(one, through=through)
+
+
+def node_names(arguments: Sequence[str]) -> list[str]:
+    """Return the names of the nodes of a manager with these arguments."""
+    host = socket.gethostname().lower()
+    if "--nodes" not in arguments:
+        return [host]
+    count = int(arguments[arguments.index("--nodes") + 1])
+    return [host] if count == 1 else [f"{host}-{number}" for number in range(count)]
 
 
 def until(what: str, holds: Callable[[], object], seconds: float = PATIENCE) -> None:

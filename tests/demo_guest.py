@@ -1,15 +1,11 @@
 """The demo guest's disk for tests that boot real machines: built once, kept between runs."""
 
 import fcntl
-import os
 from pathlib import Path
 
+from tests.accelerator import cache_directory
+
 from corral.node.images.demo import build_demo, demo_recipe_digest
-
-
-def cache_directory() -> Path:
-    """$CORRAL_TEST_CACHE, or ~/.cache/corral."""
-    return Path(os.environ.get("CORRAL_TEST_CACHE", "~/.cache/corral")).expanduser()
 
 
 async def demo_disk() -> Path:

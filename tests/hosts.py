@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.cluster import Cluster, replica_set, trusting
+from tests import accelerator
 from tests.cluster import KUBECTL, Outside, run
 
 from corral.config import Layout
@@ -171,6 +172,7 @@ class Site:
 
     def up(self, *options: str) -> None:
         """Start the manager on the first host."""
+        _give_accelerator(self.first, options)
         bind = f"{self.first.address}:{API_PORT}"
         self.first.corral("up", "--detach", "--bind", bind, *options)
 
@@ -181,6 +183,7 @@ class Site:
 
     def join(self, host: Host, *options: str) -> str:
         """Join a host; answers what the command printed."""
+        _give_accelerator(host, options)
         return host.corral(*self.join_words, "--detach", *options)
 
     def nodes(self) -> dict[str, dict]:
@@ -226,6 +229,11 @@ class Site:
         first, second = self.hosts
         names = {pod["metadata"]["labels"]["vm.kubevirt.io/name"] for pod in self.api.items("pods")}
         return {self.fetch(first, second), self.fetch(second, first)} == names
+
+
+def _give_accelerator(host: Host, options: tuple[str, ...]) -> None:
+    if "hollow" not in options:
+        accelerator.give_to(host.directory, host.name)
 
 
 def web_servers(replicas: int) -> dict:

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
+from tests import accelerator
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change, Definition, Drive, Layer
@@ -15,7 +16,6 @@ from corral.node.qemu.accelerator_probe import CACHE
 from corral.node.qemu.hypervisor import Qemu
 
 MEMORY = "64M"
-_found: list[bytes] = []
 
 
 def definition(directory: Path, disk: Path, **spec) -> Definition:
@@ -55,16 +55,10 @@ def new_directory(parent: Path) -> Path:
 
 @asynccontextmanager
 async def hypervisor(directory: Path) -> AsyncIterator[Qemu]:
-    """QEMU, with nothing of it left afterwards.
-
-    Whether KVM works is found out once: it may take seconds.
-    """
-    finding = directory / CACHE
-    if _found:
-        finding.write_bytes(_found[0])
+    """QEMU, with nothing of it left afterwards."""
+    (directory / CACHE).write_bytes(await asyncio.to_thread(accelerator.finding))
     qemu = Qemu(directory)
     await qemu.prepare()
-    _found[:] = [finding.read_bytes()]
     try:
         yield qemu
     finally:
