@@ -25,6 +25,9 @@ OLD_KUBECTL = Path(__file__).parents[2] / ".venv/kubectl-old/usr/bin"
 KUBECTL_PATH = "CORRAL_KUBECTL_PATH"
 """Directories with more kubectls to try, as in $PATH."""
 
+OFTEN = {"changing", "recorded", "user-guide"}
+"""The sessions that each landing tries with every kubectl; others differ less by kubectl."""
+
 _numbers = itertools.count(1)
 
 
@@ -41,6 +44,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         known = sorted(kubectl_programs())
         versions = [each for each in known if int(each.partition(".")[2]) >= oldest]
         metafunc.parametrize("shell", versions, ids="kubectl-{}".format, indirect=True)
+
+
+@pytest.hookimpl(tryfirst=True)  # before those with markers are chosen
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Try other kubectls than ours, session by session, only now and then."""
+    for item in items:
+        parameters = getattr(item, "callspec", None) and item.callspec.params
+        if not parameters or not {"session", "shell"} <= parameters.keys():
+            continue
+        is_ours = kubectl_programs()[parameters["shell"]] == KUBECTL
+        if not is_ours and parameters["session"].stem not in OFTEN:
+            item.add_marker("periodic")
 
 
 @functools.cache

@@ -30,7 +30,10 @@ asyncio.run(main(ImageStore(paths[0]), *paths[1:]))
 """
 
 
-@pytest.mark.parametrize("seed", range(12))
+PERIODIC = [pytest.param(each, marks=pytest.mark.periodic) for each in range(4, 12)]
+
+
+@pytest.mark.parametrize("seed", [*range(4), *PERIODIC])
 async def test_a_kill_at_any_time_leaves_a_consistent_store(tmp_path, seed):
     chance = random.Random(seed)
     contents = {name: name.encode() * 512 * 300 for name in ("o", "t", "k")}
