@@ -46,8 +46,11 @@ def test_hosts_of_one_link_route_to_each_others_guests(guests):
 def test_packets_have_the_size_of_the_link(guests):
     address = guests.addresses()["host2"]
     ping = ("ping", "-c", "1", "-W", "5", "-s", str(1500 - 28), address)
-    said = guests.in_guest(guests.first, *ping, check=False)
-    assert " 0% packet loss" in said, said
+    # A datagram may be lost while neighbours are resolved.
+    until(
+        "a packet of full size arrives",
+        lambda: " 0% packet loss" in guests.in_guest(guests.first, *ping, check=False),
+    )
 
 
 def test_a_lost_link_is_restored(guests):

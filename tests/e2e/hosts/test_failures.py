@@ -1,5 +1,7 @@
-"""Agents that are killed, a first host that is away, and a host behind a broken cable."""
+"""Agents that are killed, a first host that is away, a broken cable, and lost packets."""
 
+import contextlib
+import subprocess
 from collections import Counter
 
 import pytest
@@ -7,12 +9,19 @@ from bench.cluster import replica_set
 from tests.cluster import until
 from tests.hosts import HOLLOW
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 SET = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
 REPLICAS = 9
-GRACE_SECONDS = 60.0
-"""A node that is not heard of counts as lost after 40 s."""
+LOSS = """\
+table bridge loss {
+  counter lost { }
+  chain forward {
+    type filter hook forward priority 0;
+    numgen random mod 100 < 5 counter name lost drop
+  }
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +88,7 @@ def test_a_partitioned_host_is_not_ready_and_comes_back(three):
     host = three.hosts[2]
     host.link("down")
     try:
-        until("the node is not ready", lambda: not three.ready(host), GRACE_SECONDS)
+        until("the node is not ready", lambda: not three.ready(host))
         node = three.nodes()["host3"]
         ready = next(each for each in node["status"]["conditions"] if each["type"] == "Ready")
         assert (ready["status"], ready["reason"]) == ("Unknown", "NodeStatusUnknown")
@@ -96,3 +105,30 @@ def test_a_partitioned_host_is_not_ready_and_comes_back(three):
         host.link("up")
     until("the node is ready again", lambda: three.ready(host))
     assert three.running() == before
+
+
+@contextlib.contextmanager
+def losing(three):
+    """Let the bridge lose every twentieth packet both ways."""
+    nft = ["ip", "netns", "exec", three.first.bridge, "nft"]
+    subprocess.run([*nft, "-f", "-"], input=LOSS, text=True, check=True)
+    yield
+    listed = subprocess.run([*nft, "list", "counters"], capture_output=True, text=True, check=True)
+    assert "packets 0 " not in listed.stdout, "it has lost some"
+    subprocess.run([*nft, "delete", "table", "bridge", "loss"], check=True)
+
+
+def test_a_host_joins_and_a_set_scales_on_a_network_that_loses_packets(three):
+    three.hosts[2].corral("leave", "--grace-period", "0")
+    with losing(three):
+        three.join(three.hosts[2], *HOLLOW)
+        until("all nodes are ready", lambda: three.ready(*three.hosts))
+        three.first.kubectl("scale", "vmirs", "web", "--replicas", "0")
+        until("all machines have ended", lambda: not three.api.items("pods"))
+        three.first.kubectl("scale", "vmirs", "web", "--replicas", str(REPLICAS))
+        until("all machines run", lambda: len(three.running()) == REPLICAS)
+        pods = three.api.items("pods")
+        assert {pod["spec"]["nodeName"] for pod in pods} == {"host1", "host2", "host3"}
+        for pod in pods:
+            three.first.kubectl("logs", pod["metadata"]["name"])
+        assert three.ready(*three.hosts)

@@ -1,188 +1,341 @@
-"""A host that is cut off ends what must not run twice, before another host runs it."""
+"""Hosts that go silent: machines go on elsewhere with their shared disks, never on two hosts.
 
+Four hosts go silent at once, each in a way of its own, as each silence takes a minute.
+"""
+
+import contextlib
+import json
 import os
+import signal
+import subprocess
 import time
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from bench.cluster import replica_set
 from tests.cluster import until
-from tests.hosts import site
+from tests.hosts import Host, Site, site
 
+from corral.api.kinds.storage.common import SHARED_CLASS, SHARED_LABEL
 from corral.node.agent.self_fencing import WATCHDOG
 from corral.node.fencing.watchdog import RENEWED, now, process_of
-from corral.node.host.proc import runs
+from corral.node.host.proc import LOCK, lock_holder, runs
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
 SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
 POOLS = "/apis/pool.kubevirt.io/v1beta1/namespaces/default/virtualmachinepools"
 LABELS = {"pool": "db"}
+CUT_OFF, WITHOUT_AGENT, DELETED, DEAD = "host2", "host3", "host4", "host5"
+"""The host with a broken cable; those whose agent is dead as well, whose Node is deleted as well,
+and on which nothing runs any more."""
+SILENT = {CUT_OFF, WITHOUT_AGENT, DELETED, DEAD}
+EARLIEST_SECONDS = 20
+"""A member ends 40 s after the last renewal of a Lease: one each 10 s, later on a busy host."""
 
 
-def pool():
-    """A pool of one member, which is replaced as soon as that is safe."""
+def pool() -> dict:
+    """A pool whose members have a shared disk each, and are replaced as soon as that is safe."""
     template = replica_set("db", 1)["spec"]["template"]
     template["metadata"]["labels"] = LABELS
-    template["spec"]["tolerations"] = [
+    spec = template["spec"]
+    spec["tolerations"] = [
         {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": "NoExecute",
          "tolerationSeconds": 0}
         for key in ("unreachable", "not-ready")
     ]  # fmt: skip
+    spec["terminationGracePeriodSeconds"] = 0
+    spec["domain"]["devices"]["rng"] = {}
+    spec["domain"]["devices"]["disks"].append({"name": "data", "disk": {"bus": "virtio"}})
+    spec["volumes"].append({"name": "data", "dataVolume": {"name": "data"}})
+    storage = {
+        "storageClassName": SHARED_CLASS,
+        "accessModes": ["ReadWriteMany"],
+        "resources": {"requests": {"storage": "64Mi"}},
+    }
+    data = {"metadata": {"name": "data"}, "spec": {"source": {"blank": {}}, "storage": storage}}
     return {
         "apiVersion": "pool.kubevirt.io/v1beta1",
         "kind": "VirtualMachinePool",
         "metadata": {"name": "db"},
         "spec": {
-            "replicas": 1,
+            "replicas": len(SILENT),
             "selector": {"matchLabels": LABELS},
             "virtualMachineTemplate": {
                 "metadata": {"labels": LABELS},
-                "spec": {"runStrategy": "Always", "template": template},
+                "spec": {
+                    "runStrategy": "Always",
+                    "dataVolumeTemplates": [data],
+                    "template": template,
+                },
             },
         },
     }
 
 
+@contextlib.contextmanager
+def mounted(shared: Path, host: Host):
+    """Mount the shared directory on a host, where that host has it."""
+    there = mount_of(host)
+    there.mkdir(mode=0o700)
+    subprocess.run(["mount", "--bind", shared, there], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", there], check=True)
+
+
+def mount_of(host: Host) -> Path:
+    return host.directory / "mnt"
+
+
+def options(host: Host) -> tuple[str, ...]:
+    return "--shared-storage", str(mount_of(host))
+
+
 @pytest.fixture(scope="module")
-def two(tmp_path_factory, demo_disk):
-    """Two hosts; on the second a member of a pool and one of a replica set."""
+def five(tmp_path_factory, demo_disk):
+    """Five hosts with the directory; a member of the pool on each but the first one."""
     if os.geteuid() != 0:
         pytest.skip("network namespaces of hosts need root")
-    with site(tmp_path_factory.mktemp("site"), 2) as made:
+    shared = tmp_path_factory.mktemp("shared")
+    shared.chmod(0o700)
+    with site(tmp_path_factory.mktemp("site"), 5) as made, contextlib.ExitStack() as stack:
         for host in made.hosts:
-            host.corral("image", "import", str(demo_disk), REFERENCE)
-        made.up()
-        made.join(made.hosts[1])
-        until("both nodes are ready", lambda: made.ready(*made.hosts))
+            stack.enter_context(mounted(shared, host))
+        made.first.corral("image", "import", str(demo_disk), REFERENCE)
+        made.up(*options(made.first))
+        for host in made.hosts[1:]:
+            made.join(host, *options(host))
+        until("all nodes are ready", lambda: made.ready(*made.hosts))
+        until("the class is there", lambda: SHARED_CLASS in made.first.kubectl("get", "sc"))
         made.first.kubectl("cordon", "host1")
-        made.api.one.call("POST", SETS, replica_set("web", 1))
         made.api.one.call("POST", POOLS, pool())
-        until(
-            "both run",
-            lambda: list(made.running().values()) == ["host2", "host2"],
-        )
-        made.first.kubectl("uncordon", "host1")
+        until("each has a member", lambda: set(members(made).values()) == SILENT)
+        until("their agents answer", lambda: agents(made) == len(SILENT))
+        for name in members(made):
+            guest(made, name, f"echo kept-by-{name} > /dev/vdb; sync")
         yield made
 
 
-def uid_of(made, prefix):
-    """The uid of the VMI whose name begins so; empty while there is none."""
-    found = (each["metadata"] for each in made.api.items("vmi"))
-    return next((each["uid"] for each in found if each["name"].startswith(prefix)), "")
+def vmis(made: Site) -> list[dict]:
+    return made.api.items("vmi", "-l", "pool=db")
 
 
-def has_qemu(host, uid):
-    directory = host.layout.nodes / host.name / "machines" / uid
+def members(made: Site) -> dict[str, str]:
+    """Return the nodes of the members that run, by name."""
+    found = vmis(made)
+    return {
+        each["metadata"]["name"]: each["status"]["nodeName"]
+        for each in found
+        if each.get("status", {}).get("phase") == "Running"
+    }
+
+
+def uids(made: Site) -> dict[str, str]:
+    """Return the uids of all members by name."""
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in vmis(made)}
+
+
+def agents(made: Site) -> int:
+    """Return the number of members whose agent answers."""
+    return sum(
+        (one["type"], one["status"]) == ("AgentConnected", "True")
+        for each in vmis(made)
+        for one in each.get("status", {}).get("conditions", ())
+    )
+
+
+def guest(made: Site, name: str, script: str) -> str:
+    """Run a script in a member; return what it printed."""
+    (pod,) = [
+        each["metadata"]["name"]
+        for each in made.api.items("pods", "-l", f"vm.kubevirt.io/name={name}")
+        if each["status"].get("phase") == "Running"
+    ]
+    return made.first.kubectl("exec", pod, "--", "sh", "-c", script)
+
+
+def directory_of(host: Host) -> Path:
+    return host.layout.nodes / host.name
+
+
+def has_qemu(host: Host, uid: str) -> bool:
+    directory = directory_of(host) / "machines" / uid
     return directory.is_dir() and runs(directory)
 
 
-def qemus(host, *but):
-    """The machines of a host that have a QEMU, without some."""
-    machines = (host.layout.nodes / host.name / "machines").glob("*")
+def qemus(host: Host, *but: str) -> set[str]:
+    """Return the uids of the machines of a host that have a QEMU, without some."""
+    machines = (directory_of(host) / "machines").glob("*")
     return {each.name for each in machines if runs(each)} - set(but)
 
 
-def watch_replacement(made, member, web):
-    """Return when the member ended on the second host, and when the first one had another."""
-    first, second = made.hosts
-    here, ended, begun = qemus(first), None, None
-    cut = time.monotonic()
-    while begun is None:
-        now = time.monotonic() - cut
-        assert now < 120, f"not replaced; ended after {ended} s"
-        if qemus(first, *here):
-            begun = now
-        if ended is None and not has_qemu(second, member):
-            ended = now
-        assert has_qemu(second, web)
-        time.sleep(0.02)
-    return ended, begun
+def host_of(made: Site, name: str) -> Host:
+    return next(each for each in made.hosts if each.name == name)
 
 
-def test_a_member_of_a_pool_ends_before_it_is_replaced(two):
-    second = two.hosts[1]
-    member, web = uid_of(two, "db"), uid_of(two, "web")
-    second.link("down")
-    try:
-        ended, begun = watch_replacement(two, member, web)
-    finally:
-        second.link("up")
-    assert 29 < ended < 47
-    assert ended < begun < 75
-    until("the host is back", lambda: two.ready(second))
-    until(
-        "the member runs on the other host", lambda: two.running().get(uid_of(two, "db")) == "host1"
+def instance(host: Host, uid: str) -> str:
+    """Return the name of a VMI from the record of its machine."""
+    record = (directory_of(host) / "machines" / uid / "machine.json").read_text()
+    return json.loads(record.splitlines()[-1])["instance"]
+
+
+def test_nodes_with_the_directory_have_the_same_label_and_condition(five):
+    nodes = five.nodes()
+    labels = {each["metadata"]["labels"].get(SHARED_LABEL) for each in nodes.values()}
+    assert len(labels) == 1
+    assert None not in labels
+    for node in nodes.values():
+        conditions = {each["type"]: each for each in node["status"]["conditions"]}
+        assert conditions["SharedStorage"]["status"] == "True"
+    capacities = five.first.kubectl("get", "csistoragecapacities", "-A", "-o", "wide")
+    assert SHARED_CLASS in capacities
+
+
+def test_a_claim_grows_in_the_machine_of_a_joined_host(five):
+    (name,) = [name for name, node in members(five).items() if node == CUT_OFF]
+    (vmi,) = [each for each in vmis(five) if each["metadata"]["name"] == name]
+    claim = next(
+        each["dataVolume"]["name"] for each in vmi["spec"]["volumes"] if "dataVolume" in each
     )
-    assert uid_of(two, "web") == web
-    assert has_qemu(second, web)
-    assert not has_qemu(second, member)
+    larger = '{"spec": {"resources": {"requests": {"storage": "96Mi"}}}}'
+    five.first.kubectl("patch", "pvc", claim, "-p", larger)
+    capacity = lambda: five.api.get("pvc", claim)["status"]["capacity"]["storage"]  # noqa: E731
+    until("the claim has grown", lambda: capacity() == "96Mi")
+    assert int(guest(five, name, "cat /sys/block/vdb/size")) * 512 == 96 << 20
+    assert guest(five, name, f"head -c {len('kept')} /dev/vdb") == "kept"
 
 
-def move_member(made):
-    """Let another member of the pool run, on the second host."""
-    before = uid_of(made, "db")
-    made.first.kubectl("cordon", "host1")
-    names = made.first.kubectl("get", "vmi", "-o", "name").split()
-    made.first.kubectl("delete", next(n for n in names if "/db-" in n), "--wait=false")
-    until(
-        "another runs",
-        lambda: uid_of(made, "db") != before and made.running().get(uid_of(made, "db")) == "host2",
-    )
-    made.first.kubectl("uncordon", "host1")
+@dataclass
+class Silence:
+    """When, in seconds after the hosts went silent, members ended, and others began, by host."""
+
+    before: dict[str, str]
+    """The members by the host that they were on."""
+    uids: dict[str, str]
+    """The uids that they had."""
+    web: str
+    """The uid of a VMI of a replica set on the host that is cut off."""
+    ended: dict[str, float] = field(default_factory=dict)
+    begun: dict[str, float] = field(default_factory=dict)
+
+    def watch(self, made: Site) -> None:
+        """Watch until the first host has all members, of which none must run twice at any time."""
+        hosts = {name: host_of(made, name) for name in SILENT}
+        here: dict[str, str] = {}
+        began = time.monotonic()
+        while len(self.begun) < len(SILENT):
+            running = qemus(made.first)
+            passed = time.monotonic() - began
+            here |= {uid: instance(made.first, uid) for uid in running - here.keys()}
+            names = {here[uid] for uid in running}
+            for where, host in hosts.items():
+                name = self.before[where]
+                if has_qemu(host, self.uids[name]):
+                    assert name not in names, f"{name} runs twice after {passed} s"
+                else:
+                    self.ended.setdefault(where, passed)
+                if name in names:
+                    self.begun.setdefault(where, passed)
+            assert has_qemu(hosts[CUT_OFF], self.web), "the machine of a set may run twice"
+            assert passed < 240, f"ended: {self.ended}; replaced: {self.begun}"
+            time.sleep(0.02)
 
 
-def test_the_watchdog_ends_it_where_the_agent_is_dead(two):
-    second = two.hosts[1]
-    move_member(two)
-    member, web = uid_of(two, "db"), uid_of(two, "web")
-    second.kill()
-    second.link("down")
-    try:
-        ended, begun = watch_replacement(two, member, web)
-    finally:
-        second.link("up")
-    assert 29 < ended < 45
-    assert ended < begun < 75
-    second.corral("join", "--detach")
-    until("the host is back", lambda: two.ready(second))
-    until(
-        "the member runs on the other host", lambda: two.running().get(uid_of(two, "db")) == "host1"
-    )
-    assert has_qemu(second, web)
-    assert not has_qemu(second, member)
+@pytest.fixture(scope="module")
+def silence(five):
+    """What happened while four hosts were silent, until all members ran on the first one."""
+    document = replica_set("web", 1)
+    document["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/hostname": CUT_OFF}
+    five.api.one.call("POST", SETS, document)
+    uid = lambda: next(iter(five.running().keys() - uids(five).values()), "")  # noqa: E731
+    until("the machine of the set runs", uid)
+    five.first.kubectl("uncordon", "host1")
+    before = {node: name for name, node in members(five).items()}
+    saw = Silence(before, uids(five), uid())
+    dead = host_of(five, DEAD)
+    qemu = process_of(directory_of(dead) / "machines" / saw.uids[before[DEAD]])
+    watchdog = lock_holder(directory_of(dead) / WATCHDOG / LOCK)
+    for name in (WITHOUT_AGENT, DEAD):
+        host_of(five, name).kill()
+    for each in (watchdog, qemu):
+        os.kill(each, signal.SIGKILL)
+    for name in SILENT:
+        host_of(five, name).link("down")
+    five.first.kubectl("delete", "node", DELETED)
+    saw.watch(five)
+    return saw
 
 
-def test_an_agent_that_is_stopped_leaves_its_machines_alone(two):
-    second = two.hosts[1]
-    move_member(two)
-    member, web = uid_of(two, "db"), uid_of(two, "web")
-    node = second.layout.nodes / "host2"
-    assert runs(node / WATCHDOG)
-    before = process_of(node / "machines" / member)
+@pytest.mark.parametrize("where", [CUT_OFF, WITHOUT_AGENT, DELETED])
+def test_a_member_of_a_silent_host_ends_before_it_is_replaced(silence, where):
+    assert EARLIEST_SECONDS < silence.ended[where] < silence.begun[where]
+
+
+def test_a_member_of_a_dead_host_is_replaced_once_the_host_has_been_silent(silence):
+    """Nothing on the host releases the lease of its disk."""
+    assert silence.ended[DEAD] < EARLIEST_SECONDS < silence.begun[DEAD]
+
+
+def test_hosts_come_back_without_their_members(five, silence):
+    for name in SILENT:
+        host_of(five, name).link("up")
+    for name in (WITHOUT_AGENT, DEAD):
+        host = host_of(five, name)
+        host.corral("join", "--detach", *options(host))
+    until("all nodes are ready", lambda: five.ready(*five.hosts))
+    assert {name: qemus(host_of(five, name)) for name in SILENT} == {
+        CUT_OFF: {silence.web}, WITHOUT_AGENT: set(), DELETED: set(), DEAD: set(),
+    }  # fmt: skip
+
+
+def test_members_go_on_with_their_disks(five, silence):
+    until("all run on the first host", lambda: set(members(five).values()) == {"host1"})
+    until("their agents answer", lambda: agents(five) == len(SILENT))
+    for name in members(five):
+        text = f"kept-by-{name}"
+        assert guest(five, name, f"head -c {len(text)} /dev/vdb") == text
+
+
+def test_an_agent_that_is_stopped_leaves_its_machines_alone(five, silence):
+    name, host = min(members(five)), host_of(five, CUT_OFF)
+    others = [each.name for each in five.hosts if each != host]
+    five.first.kubectl("cordon", *others)
+    five.first.kubectl("delete", "vmi", name, "--wait=false")
+    until("it runs there", lambda: members(five).get(name) == host.name)
+    five.first.kubectl("uncordon", *others)
+    member = uids(five)[name]
+    directory = directory_of(host)
+    assert runs(directory / WATCHDOG)
+    before = process_of(directory / "machines" / member)
     assert before is not None
-    second.corral("stop")
-    assert not runs(node / WATCHDOG)
-    said = self_fencing(two)
+    host.corral("stop")
+    assert not runs(directory / WATCHDOG)
+    said = self_fencing(five, host)
     assert (said["status"], said["reason"]) == ("False", "AgentStopped")
-    assert has_qemu(second, web)
-    age(node, 60)
-    second.corral("join", "--detach")
-    until("the host is back", lambda: two.ready(second))
-    until("it fences itself again", lambda: self_fencing(two)["status"] == "True")
-    assert runs(node / WATCHDOG)
-    assert process_of(node / "machines" / member) == before
-    assert uid_of(two, "db") == member
-    assert has_qemu(second, web)
+    assert has_qemu(host, silence.web)
+    moment = now() - 60
+    os.utime(directory / RENEWED, (moment, moment))
+    host.corral("join", "--detach", *options(host))
+    until("the host is back", lambda: five.ready(host))
+    until("it fences itself again", lambda: self_fencing(five, host)["status"] == "True")
+    assert runs(directory / WATCHDOG)
+    assert process_of(directory / "machines" / member) == before
+    assert uids(five)[name] == member
+    assert has_qemu(host, silence.web)
 
 
-def self_fencing(made):
-    """The condition of the second host."""
-    conditions = made.nodes()["host2"]["status"]["conditions"]
+def self_fencing(made: Site, host: Host) -> dict:
+    conditions = made.nodes()[host.name]["status"]["conditions"]
     return {each["type"]: each for each in conditions}["SelfFencing"]
 
 
-def age(node, seconds):
-    """Let the last renewal of a node's Lease be that old."""
-    moment = now() - seconds
-    os.utime(node / RENEWED, (moment, moment))
+def test_a_host_with_another_directory_is_refused(five, tmp_path):
+    host = host_of(five, DEAD)
+    host.corral("stop")
+    tmp_path.chmod(0o700)
+    said = host.corral("join", "--detach", "--shared-storage", str(tmp_path), check=False)
+    assert "marker is missing" in said

@@ -10,7 +10,7 @@ from tests.hosts import API_PORT, HOLLOW, KUBELET_PORT, certificate_of
 from corral import pki
 from corral.api.images import IMAGES_PATH
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 CORE = "/api/v1/namespaces/default"
 VMIS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances"

@@ -12,10 +12,9 @@ from tests.hosts import API_PORT, HOLLOW, KUBELET_PORT
 import corral
 from corral.api.kinds.auth import bootstrap_token
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 WRONG_HASH = "sha256:" + 64 * "0"
-TOKEN = "abcdef.0123456789abcdef"
 
 
 def refusal(host, *words):
@@ -47,13 +46,6 @@ def test_joined_nodes_are_ready_with_real_capacity(hollow):
     assert corral.__version__ in node["status"]["nodeInfo"]["kubeletVersion"]
 
 
-def test_a_wrong_token_is_rejected(hollow):
-    words = replaced(hollow.join_words, "--token", TOKEN)
-    said = refusal(hollow.hosts[2], *words)
-    assert "does not know the token, or the token has expired" in said
-    assert "corral token create on the first host makes another one" in said
-
-
 def test_an_expired_token_is_rejected(hollow):
     past = datetime.now(UTC) - timedelta(seconds=1)
     token = bootstrap_token.new_token(past)
@@ -70,7 +62,9 @@ def test_a_deleted_token_is_rejected(hollow):
     assert re.search(rf"^{token_id}\.\*+ .* rack b$", listed, re.MULTILINE)
     assert token not in listed
     assert hollow.first.corral("token", "delete", token_id) == f"token {token_id} is deleted\n"
-    assert "does not know the token" in refusal(hollow.hosts[2], *words)
+    said = refusal(hollow.hosts[2], *words)
+    assert "does not know the token, or the token has expired" in said
+    assert "corral token create on the first host makes another one" in said
 
 
 def test_another_ca_is_not_trusted(hollow):

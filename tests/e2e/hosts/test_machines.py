@@ -86,7 +86,8 @@ def test_a_service_and_its_dns_name_reach_other_hosts(guests):
 
 
 def test_logs_of_a_remote_guest(guests):
-    assert "login:" in guests.first.kubectl("logs", name_of(guests, guests.hosts[2]))
+    name = name_of(guests, guests.hosts[2])
+    until("the guest asks for a login", lambda: "login:" in guests.first.kubectl("logs", name))
 
 
 def test_the_console_of_a_remote_guest(guests):
