@@ -117,26 +117,27 @@ async def gone(plugs, volume: str) -> None:
             await asyncio.sleep(0.05)
 
 
-@pytest.mark.parametrize("bus", ["scsi", "virtio"])
-async def test_data_on_a_plugged_disk_is_there_for_the_next_guest(machine, tmp_path, bus):
-    drives = {"data": raw(tmp_path / "data.img", b"from the host")}
-    one, vmi = await machine()
-    await one.plugs.plug(vmi, plug("data", bus), drives)
-    assert await one.plugs.recover() == {"data": "claim.of.data"}
-    name = await disk_of(one, "data")
-    assert await shell(one, f"head -c 13 /dev/{name}") == "from the host"
-    await shell(one, f"echo from a guest | dd of=/dev/{name} conv=fsync; sync")
+async def test_data_on_a_plugged_disk_is_there_for_the_next_guest(machine, tmp_path):
+    (one, vmi), (other, _) = await machine(), await machine()
+    for bus in ("scsi", "virtio"):
+        drives = {"data": raw(tmp_path / f"{bus}.img", b"from the host")}
+        await one.plugs.plug(vmi, plug("data", bus), drives)
+        assert await one.plugs.recover() == {"data": "claim.of.data"}
+        name = await disk_of(one, "data")
+        assert await shell(one, f"head -c 13 /dev/{name}") == "from the host"
+        await shell(one, f"echo from a guest | dd of=/dev/{name} conv=fsync; sync")
 
-    other, vmi = await machine()
-    with pytest.raises(GuestError, match="lock"):
+        with pytest.raises(GuestError, match="lock"):
+            await other.plugs.plug(vmi, plug("data", bus), drives)
+        assert await other.plugs.recover() == {}
+
+        await one.plugs.unplug("data", "claim.of.data")
+        await gone(one.plugs, "data")
         await other.plugs.plug(vmi, plug("data", bus), drives)
-    assert await other.plugs.recover() == {}
-
-    await one.plugs.unplug("data", "claim.of.data")
-    await gone(one.plugs, "data")
-    await other.plugs.plug(vmi, plug("data", bus), drives)
-    name = await disk_of(other, "data")
-    assert await shell(other, f"head -c 12 /dev/{name}") == "from a guest"
+        name = await disk_of(other, "data")
+        assert await shell(other, f"head -c 12 /dev/{name}") == "from a guest"
+        await other.plugs.unplug("data", "claim.of.data")
+        await gone(other.plugs, "data")
 
 
 async def test_plugged_disks_stay_when_a_guest_reboots(machine, tmp_path):
@@ -158,13 +159,19 @@ async def test_plugged_disks_stay_when_a_guest_reboots(machine, tmp_path):
     assert await guest.plugs.recover() == {"one": "claim.of.one", "two": "claim.of.two"}
 
 
-async def test_a_clone_is_plugged_in_with_all_its_layers(machine, tmp_path):
+async def test_disks_are_plugged_into_one_guest_until_it_has_no_free_port(machine, tmp_path):
+    guest, vmi = await machine()
+    await a_clone_is_plugged_in_with_all_its_layers(guest, vmi, tmp_path)
+    await a_suspended_guest_releases_a_disk_once_it_resumes(guest, vmi, tmp_path)
+    await a_disk_without_a_free_port_is_rejected_with_the_alternative(guest, vmi, tmp_path)
+
+
+async def a_clone_is_plugged_in_with_all_its_layers(guest, vmi, tmp_path):
     base = tmp_path / "base.img"
     base.write_bytes(b"below" + b"\0" * (8 * MEGABYTE - 5))
     overlay = tmp_path / "top.qcow2"
     qcow.create(overlay, 8 * MEGABYTE)
     drive = Drive(volume="data", path=overlay, layers=(Layer(base, "raw"),), ephemeral=False)
-    guest, vmi = await machine()
     await guest.plugs.plug(vmi, plug("data", "scsi"), {"data": drive})
     name = await disk_of(guest, "data")
     await shell(guest, f"echo -n above | dd of=/dev/{name} bs=1 seek=5 conv=fsync")
@@ -174,8 +181,24 @@ async def test_a_clone_is_plugged_in_with_all_its_layers(machine, tmp_path):
     assert base.read_bytes()[:10] == b"below" + b"\0" * 5
 
 
-async def test_a_disk_without_a_free_port_is_rejected_with_the_alternative(machine, tmp_path):
-    guest, vmi = await machine()
+async def a_suspended_guest_releases_a_disk_once_it_resumes(guest, vmi, tmp_path):
+    drives = {"data": raw(tmp_path / "data.img", b"")}
+    await guest.plugs.plug(vmi, plug("data", "virtio"), drives)
+    await disk_of(guest, "data")
+    answered = asyncio.Event()
+    guest.plugs.on_released(lambda _volume: answered.set())
+    await guest.pause()
+    await guest.plugs.unplug("data", "claim.of.data")
+    await guest.plugs.unplug("data", "claim.of.data")  # asked once more
+    assert await guest.plugs.recover() == {"data": "claim.of.data"}
+    assert not answered.is_set()
+    await guest.resume()
+    async with asyncio.timeout(PATIENCE):
+        await answered.wait()
+    assert await guest.plugs.recover() == {}
+
+
+async def a_disk_without_a_free_port_is_rejected_with_the_alternative(guest, vmi, tmp_path):
     for volume in ("one", "two", "three"):
         drives = {volume: raw(tmp_path / f"{volume}.img", b"")}
         await guest.plugs.plug(vmi, plug(volume, "virtio"), drives)
@@ -220,12 +243,18 @@ class Cutting:
             raise Cut
 
 
-@pytest.mark.parametrize("bus", ["scsi", "virtio"])
 async def test_a_manager_killed_at_any_step_of_a_plug_leaves_nothing(
-    machine, qemu, following, tmp_path, bus
+    machine, qemu, following, tmp_path
 ):
     guest, vmi = await machine()
-    drives = {"data": raw(tmp_path / "data.img", b"kept")}
+    for bus in ("scsi", "virtio"):
+        drives = {"data": raw(tmp_path / f"{bus}.img", b"kept")}
+        guest = await plug_and_be_killed(qemu, following, guest, vmi, bus, drives)
+    await guest.release()
+
+
+async def plug_and_be_killed(qemu, following, guest, vmi, bus, drives):
+    """Plug a disk in and take it out with managers that are killed; return the adopted guest."""
     one = plug("data", bus)
     cuts = 0
     while cuts < 20:
@@ -260,24 +289,7 @@ async def test_a_manager_killed_at_any_step_of_a_plug_leaves_nothing(
         break
     sets = await guest._monitor.execute("query-fdsets")
     assert not [fd for each in sets for fd in each["fds"] if "plug" in fd.get("opaque", "")]
-    await guest.release()
-
-
-async def test_a_suspended_guest_releases_a_disk_once_it_resumes(machine, tmp_path):
-    guest, vmi = await machine()
-    await guest.plugs.plug(vmi, plug("data", "virtio"), {"data": raw(tmp_path / "data.img", b"")})
-    await disk_of(guest, "data")
-    answered = asyncio.Event()
-    guest.plugs.on_released(lambda _volume: answered.set())
-    await guest.pause()
-    await guest.plugs.unplug("data", "claim.of.data")
-    await guest.plugs.unplug("data", "claim.of.data")  # asked once more
-    assert await guest.plugs.recover() == {"data": "claim.of.data"}
-    assert not answered.is_set()
-    await guest.resume()
-    async with asyncio.timeout(PATIENCE):
-        await answered.wait()
-    assert await guest.plugs.recover() == {}
+    return guest
 
 
 def with_plugs(wanted, drives, *plugs: HotplugDisk):
@@ -292,24 +304,6 @@ def with_plugs(wanted, drives, *plugs: HotplugDisk):
         )
     vmi = msgspec.convert(document, VirtualMachineInstance)
     return replace(wanted, vmi=vmi, drives={**wanted.drives, **drives})
-
-
-async def test_a_disk_present_at_the_start_is_free_once_unplugged(
-    qemu, tmp_path, demo_disk, following
-):
-    drives = {"data": raw(tmp_path / "data.img", b"from the host")}
-    wanted = definition(new_directory(tmp_path), demo_disk)
-    guest = await qemu.start(with_plugs(wanted, drives, plug("data", "scsi")))
-    await guest.resume()
-    await following(guest)
-    assert await guest.plugs.recover() == {"data": "claim.of.data"}
-    with drives["data"].path.open("rb") as disk:
-        with pytest.raises(BlockingIOError):
-            fcntl.flock(disk, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        await guest.plugs.unplug("data", "claim.of.data")
-        await gone(guest.plugs, "data")
-        fcntl.flock(disk, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    await guest.release()
 
 
 async def test_a_guest_started_with_hotpluggable_disks_can_be_saved(qemu, tmp_path, demo_disk):
@@ -394,40 +388,45 @@ async def test_a_drive_on_usb_takes_media(qemu, tmp_path, demo_disk):
     await guest.release()
 
 
-@pytest.mark.parametrize("bus", ["sata", "scsi"])
-async def test_a_guest_reads_inserted_media_and_nothing_after_their_ejection(
-    qemu, tmp_path, demo_disk, following, bus
-):
+async def test_a_drive_on_scsi_takes_media(qemu, tmp_path, demo_disk, following):
     wanted = definition(new_directory(tmp_path), demo_disk)
-    guest = await qemu.start(with_drive(wanted, *drive("cd", bus)))
+    guest = await qemu.start(with_drive(wanted, *drive("cd", "scsi")))
     await guest.resume()
     await following(guest)
-    assert await guest.plugs.recover() == {}
-    await reads(guest, HEAD, "No medium found")
-    first, second = read_only(tmp_path / "1.iso", b"first"), read_only(tmp_path / "2.iso", b"other")
-    await guest.plugs.plug(wanted.vmi, medium("cd", "one.claim", bus), first)
-    assert await guest.plugs.recover() == {"cd": "one.claim"}
-    await reads(guest, HEAD, "first")
-    await guest.plugs.unplug("cd", "one.claim")
-    assert await guest.plugs.recover() == {}
-    await guest.plugs.plug(wanted.vmi, medium("cd", "two.claim", bus), second)
-    assert await guest.plugs.recover() == {"cd": "two.claim"}
-    await reads(guest, HEAD, "other")
-    await guest.plugs.unplug("cd", "two.claim")
-    assert await guest.plugs.recover() == {}
-    await reads(guest, HEAD, "No medium found")
+    await reads_inserted_media_and_nothing_after_their_ejection(guest, wanted.vmi, "scsi", tmp_path)
     await guest.release()
 
 
-async def test_a_locked_tray_is_awaited(qemu, tmp_path, demo_disk, following):
-    wanted = definition(new_directory(tmp_path), demo_disk)
-    disk, volumes = drive("cd", "sata", "one.claim")
-    wanted = with_drive(wanted, disk, volumes)
-    drives = {**wanted.drives, **read_only(tmp_path / "1.iso", b"first")}
-    guest = await qemu.start(replace(wanted, drives=drives))
+async def test_disks_and_media_present_at_the_start_can_be_taken_out(
+    qemu, tmp_path, demo_disk, following
+):
+    drives = {
+        "data": raw(tmp_path / "data.img", b"from the host"),
+        **read_only(tmp_path / "0.iso", b"first"),
+    }
+    wanted = with_drive(
+        definition(new_directory(tmp_path), demo_disk), *drive("cd", "sata", "one.claim")
+    )
+    guest = await qemu.start(with_plugs(wanted, drives, plug("data", "scsi")))
     await guest.resume()
     await following(guest)
-    assert await guest.plugs.recover() == {"cd": "one.claim"}
+    assert await guest.plugs.recover() == {"data": "claim.of.data", "cd": "one.claim"}
+    await a_disk_is_free_once_unplugged(guest, drives["data"].path)
+    await a_locked_tray_is_awaited(guest)
+    await reads_inserted_media_and_nothing_after_their_ejection(guest, wanted.vmi, "sata", tmp_path)
+    await guest.release()
+
+
+async def a_disk_is_free_once_unplugged(guest, path):
+    with path.open("rb") as disk:
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(disk, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        await guest.plugs.unplug("data", "claim.of.data")
+        await gone(guest.plugs, "data")
+        fcntl.flock(disk, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+async def a_locked_tray_is_awaited(guest):
     answered: list[str] = []
     guest.plugs.on_released(answered.append)
     await reads(guest, HEAD, "first")
@@ -435,17 +434,31 @@ async def test_a_locked_tray_is_awaited(qemu, tmp_path, demo_disk, following):
     await shell(guest, "sleep 1000 </dev/sr0 >/dev/null 2>&1 & echo $! >/tmp/reader")
     await guest.plugs.unplug("cd", "one.claim")
     assert await guest.plugs.recover() == {"cd": "one.claim"}
-    assert not answered
+    assert "cd" not in answered
     await reads(guest, HEAD, "first")
     await shell(guest, "echo 1 >/proc/sys/dev/cdrom/autoeject; kill $(cat /tmp/reader)")
     async with asyncio.timeout(PATIENCE):
-        while not answered:
+        while "cd" not in answered:
             await asyncio.sleep(0.05)
-    assert answered == ["cd"]
     await guest.plugs.unplug("cd", "one.claim")
+    await shell(guest, "echo 0 >/proc/sys/dev/cdrom/autoeject")
+
+
+async def reads_inserted_media_and_nothing_after_their_ejection(guest, vmi, bus, tmp_path):
     assert await guest.plugs.recover() == {}
     await reads(guest, HEAD, "No medium found")
-    await guest.release()
+    first, second = read_only(tmp_path / "1.iso", b"first"), read_only(tmp_path / "2.iso", b"other")
+    await guest.plugs.plug(vmi, medium("cd", "one.claim", bus), first)
+    assert await guest.plugs.recover() == {"cd": "one.claim"}
+    await reads(guest, HEAD, "first")
+    await guest.plugs.unplug("cd", "one.claim")
+    assert await guest.plugs.recover() == {}
+    await guest.plugs.plug(vmi, medium("cd", "two.claim", bus), second)
+    assert await guest.plugs.recover() == {"cd": "two.claim"}
+    await reads(guest, HEAD, "other")
+    await guest.plugs.unplug("cd", "two.claim")
+    assert await guest.plugs.recover() == {}
+    await reads(guest, HEAD, "No medium found")
 
 
 async def test_a_manager_killed_during_a_change_of_media_leaves_no_tray_open(

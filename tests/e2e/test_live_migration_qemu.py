@@ -84,7 +84,7 @@ async def send(guest, vmi, target, **options):
     await guest.send(vmi, outgoing)
 
 
-async def test_a_guest_goes_on_with_its_memory_its_disk_and_its_console(
+async def test_a_guest_goes_on_with_memory_disk_and_console_where_one_target_has_ended_before(
     qemu, source, tmp_path, demo_disk
 ):
     guest, changes = source
@@ -92,8 +92,10 @@ async def test_a_guest_goes_on_with_its_memory_its_disk_and_its_console(
         await console.log_in("demo", "demo")
         before = await console.types(WRITTEN, DIGEST)
         await console.types("n=41; echo kept-$n", "kept-41")
+    await lose_target(guest, qemu, tmp_path, demo_disk)
+    assert (await guest.query_guest_info()) is not None
     vmi, there, target = await receiver(qemu, tmp_path, demo_disk)
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+    async with asyncio.timeout(300), asyncio.TaskGroup() as group:
         group.create_task(send(guest, vmi, target))
         while target.memory is None:
             await asyncio.sleep(0)
@@ -129,24 +131,10 @@ async def lose_target(guest, qemu, tmp_path, demo_disk):
     await guest.stay()
 
 
-async def test_a_guest_whose_target_ends_stays(qemu, source, tmp_path, demo_disk):
-    guest, changes = source
-    await lose_target(guest, qemu, tmp_path, demo_disk)
-    assert (await guest.query_guest_info()) is not None
-    assert Change.PAUSED not in changes.seen
-    vmi, again, target = await receiver(qemu, tmp_path, demo_disk)
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(send(guest, vmi, target))
-        while target.memory is None:
-            await asyncio.sleep(0)
-        await again.receive(target.memory)
-    await again.release()
-
-
 async def test_a_guest_that_has_stayed_can_be_saved(qemu, source, tmp_path, demo_disk):
     guest, _ = source
     await lose_target(guest, qemu, tmp_path, demo_disk)
     with (tmp_path / "memory").open("xb") as file:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await guest.save(file.fileno())
     assert (tmp_path / "memory").stat().st_size > 1 << 20

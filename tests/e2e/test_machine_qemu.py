@@ -57,8 +57,20 @@ def mode_of(descriptor: Path) -> int:
     return int(told.split("flags:")[1].split()[0], 8)
 
 
-async def test_a_guest_boots_in_64_megabytes_and_its_agent_connects(booted):
-    guest, _ = booted
+async def test_a_guest_boots_in_64_megabytes_with_agent_console_and_power_button(booted):
+    guest, changes = booted
+    await its_agent_reports_its_address(guest)
+    await its_console_log_is_written_by_qemu_itself(guest)
+    async with serial(guest) as console:
+        await console.types("", "login: $")
+    await guest.power_down()
+    await seen(changes, Change.POWERED_OFF)
+    assert status_of(guest.pid)["State"].startswith(("S", "R", "D"))  # QEMU stays until it is told
+    await guest.destroy()
+    await seen(changes, Change.GONE)
+
+
+async def its_agent_reports_its_address(guest):
     guest_info = None
     async with asyncio.timeout(180):
         while guest_info is None or not any(one.addresses for one in guest_info.interfaces):
@@ -66,6 +78,14 @@ async def test_a_guest_boots_in_64_megabytes_and_its_agent_connects(booted):
             await asyncio.sleep(0.2)
     assert guest_info.interfaces[0].addresses[0] == "10.0.2.15"
     assert guest_info.os
+
+
+async def its_console_log_is_written_by_qemu_itself(guest):
+    open_files = [str(entry.readlink()) for entry in descriptors(guest.pid)]
+    [log] = {Path(name) for name in open_files if name.endswith(CONSOLE_LOG)}
+    async with asyncio.timeout(180):
+        while b"login:" not in log.read_bytes():
+            await asyncio.sleep(0.1)
 
 
 async def test_qemu_has_no_privileges(guest):
@@ -109,23 +129,6 @@ async def test_qemu_cannot_write_the_image_it_boots_from(guest, demo_disk):
     assert {mode & os.O_ACCMODE for mode in modes} == {os.O_RDONLY}
 
 
-async def test_the_power_button_shuts_a_guest_down(booted):
-    guest, changes = booted
-    await guest.power_down()
-    await seen(changes, Change.POWERED_OFF)
-    assert status_of(guest.pid)["State"].startswith(("S", "R", "D"))  # QEMU stays until it is told
-    await guest.destroy()
-    await seen(changes, Change.GONE)
-
-
-async def test_the_console_log_is_written_by_qemu_itself(guest):
-    open_files = [str(entry.readlink()) for entry in descriptors(guest.pid)]
-    [log] = {Path(name) for name in open_files if name.endswith(CONSOLE_LOG)}
-    async with asyncio.timeout(180):
-        while b"login:" not in log.read_bytes():
-            await asyncio.sleep(0.1)
-
-
 async def test_a_guest_is_adopted_with_its_agent(booted, qemu, tmp_path):
     guest, _ = booted
     pid = guest.pid
@@ -144,12 +147,6 @@ async def test_a_guest_is_adopted_with_its_agent(booted, qemu, tmp_path):
     await seen(changes, Change.GONE)
     await found.release()
     assert await qemu.find(directory) is None
-
-
-async def test_a_console_can_be_typed_into(booted):
-    guest, _ = booted
-    async with serial(guest) as console:
-        await console.types("", "login: $")
 
 
 async def test_a_disk_of_another_format_fails_with_qemus_message(qemu, tmp_path, demo_disk):

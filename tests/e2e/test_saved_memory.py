@@ -62,10 +62,12 @@ async def save(guest, file) -> tuple[str, ...]:
     return shape
 
 
-async def test_a_restored_shell_continues(qemu, tmp_path, counting):
-    wanted, guest, _ = counting
+async def test_a_guest_is_saved_and_restored(qemu, tmp_path, counting):
+    wanted, guest, screen = counting
+    await a_guest_that_cannot_be_saved_runs_on(guest, screen)
     shape = await save(guest, tmp_path / "memory")
     assert (tmp_path / "memory").stat().st_size < 64 << 20
+    await truncated_memory_is_rejected_with_qemus_message(qemu, wanted, tmp_path / "memory", shape)
     goes_on = replace(wanted, memory=Memory(file=tmp_path / "memory", shape=shape))
     restored = await qemu.start(goes_on)
     assert not restored.halted
@@ -80,19 +82,7 @@ async def test_a_restored_shell_continues(qemu, tmp_path, counting):
     await restored.release()
 
 
-async def test_truncated_memory_is_rejected_with_qemus_message(qemu, tmp_path, counting):
-    wanted, guest, _ = counting
-    shape = await save(guest, tmp_path / "memory")
-    os.truncate(tmp_path / "memory", 1 << 20)
-    goes_on = replace(wanted, memory=Memory(file=tmp_path / "memory", shape=shape))
-    with pytest.raises(MemoryMisfitError):
-        await qemu.start(goes_on)
-    assert await qemu.find(wanted.directory) is None
-
-
-async def test_a_guest_that_cannot_be_saved_runs_on(counting):
-    _, guest, screen = counting
-
+async def a_guest_that_cannot_be_saved_runs_on(guest, screen):
     async def follow():
         async for change in guest.changes():
             assert change is not Change.PAUSED
@@ -107,3 +97,12 @@ async def test_a_guest_that_cannot_be_saved_runs_on(counting):
     await counted(screen)
     assert not following.done()
     following.cancel()
+    await asyncio.wait([following])
+
+
+async def truncated_memory_is_rejected_with_qemus_message(qemu, wanted, memory, shape):
+    truncated = memory.with_name("truncated")
+    truncated.write_bytes(memory.read_bytes()[: 1 << 20])
+    with pytest.raises(MemoryMisfitError):
+        await qemu.start(replace(wanted, memory=Memory(file=truncated, shape=shape)))
+    assert await qemu.find(wanted.directory) is None

@@ -60,6 +60,10 @@ def phase(user: Outside, name: str) -> str:
     return user.get("vmi", name)["status"]["phase"]
 
 
+def is_running(user: Outside, name: str) -> bool:
+    return user.get("vmi", name).get("status", {}).get("phase") == "Running"
+
+
 def is_up(user: Outside, name: str) -> bool:
     conditions = user.get("vmi", name).get("status", {}).get("conditions", [])
     return any(one["type"] == "AgentConnected" and one["status"] == "True" for one in conditions)
@@ -93,7 +97,7 @@ def bound(user: Outside, name: str, size: str = "64Mi") -> None:
     until(f"{name} is bound", is_bound)
 
 
-def test_data_of_a_guest_survives_a_kill(user):
+def test_data_of_a_guest_survives_a_kill_and_its_disk_grows_while_it_runs(user):
     create(user, claim("data"))
     start(user, "first", "data")
     assert run(user, "first", "cat /sys/block/vdb/size").strip() == str((64 << 20) // 512)
@@ -103,13 +107,18 @@ def test_data_of_a_guest_survives_a_kill(user):
     end(user, "first")
     start(user, "second", "data")
     assert run(user, "second", "head -c 4 /dev/vdb") == "kept"
+    larger = '{"spec": {"resources": {"requests": {"storage": "128Mi"}}}}'
+    user.kubectl("patch", "pvc", "data", "--type", "merge", "-p", larger)
+    bound(user, "data", "128Mi")
+    assert run(user, "second", "cat /sys/block/vdb/size").strip() == str((128 << 20) // 512)
     end(user, "second")
+    assert stored(user, "data").disk.path.stat().st_size == 128 << 20
     user.kubectl("delete", "pvc", "data")
 
 
 def test_two_machines_cannot_write_one_disk(user):
-    create(user, claim("single"))
-    start(user, "owner", "single")
+    create(user, claim("single"), machine("owner", "single"))
+    until("it runs", lambda: is_running(user, "owner"))
     create(user, machine("other", "single"))
     words = 'the disk of volume "data0" is used by another machine'
     until("it is told", lambda: words in user.kubectl("describe", "vmi", "other"))
@@ -117,22 +126,10 @@ def test_two_machines_cannot_write_one_disk(user):
     create(user, claim("early", source="single"))
     until("it waits", lambda: "CloneSourceInUse" in user.kubectl("describe", "pvc", "early"))
     end(user, "owner")
-    until("the next has it", lambda: is_up(user, "other"))
+    until("the next has it", lambda: is_running(user, "other"))
     end(user, "other")
     bound(user, "early")
     user.kubectl("delete", "pvc", "single", "early")
-
-
-def test_a_disk_is_expanded_while_its_guest_runs(user):
-    create(user, claim("small"))
-    start(user, "grower", "small")
-    wish = '{"spec": {"resources": {"requests": {"storage": "128Mi"}}}}'
-    user.kubectl("patch", "pvc", "small", "--type", "merge", "-p", wish)
-    bound(user, "small", "128Mi")
-    assert run(user, "grower", "cat /sys/block/vdb/size").strip() == str((128 << 20) // 512)
-    end(user, "grower")
-    assert stored(user, "small").disk.path.stat().st_size == 128 << 20
-    user.kubectl("delete", "pvc", "small")
 
 
 def test_clones_of_one_disk_boot_and_are_independent(user, demo_disk):
