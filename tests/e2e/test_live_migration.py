@@ -112,7 +112,7 @@ def migrate(user: Outside, name: str) -> dict:
         found = user.get("vmim", name).get("status", {})
         return found.get("phase") in {"Succeeded", "Failed"}
 
-    until("the migration is over", is_over, 120)
+    until("the migration is over", is_over)
     return user.get("vmim", name)
 
 
@@ -155,7 +155,7 @@ class Stream:
     def count(self, more: int) -> None:
         """Wait for more values."""
         desired = len(self.values) + more
-        until("the connection goes on", lambda: len(self.values) >= desired, 60)
+        until("the connection goes on", lambda: len(self.values) >= desired)
 
     def close(self) -> None:
         self._connection.shutdown(socket.SHUT_RDWR)

@@ -150,7 +150,7 @@ def test_input_piped_to_the_console_reaches_the_guest(user):
     user.corral("console", NAME, input=lines)
     read = ("exec", pod_of(user), "--", "cat", "/tmp/typed")
     expected = [str(number) for number in range(1000)]
-    until("all is typed", lambda: user.kubectl(*read, check=False).split() == expected, 60)
+    until("all is typed", lambda: user.kubectl(*read, check=False).split() == expected)
 
 
 def test_guest_info_is_served(api):
@@ -245,6 +245,7 @@ def test_a_guest_is_rebooted(user, api, way):
 
 def test_without_an_agent_the_power_button_reboots_it(user, api):
     before = boot_of(user)
-    user.kubectl("exec", pod_of(user), "--", "killall", "qemu-ga", check=False)
+    # Killed: its handler of SIGTERM takes a lock of GLib, which the interrupted code may hold.
+    user.kubectl("exec", pod_of(user), "--", "killall", "-KILL", "qemu-ga", check=False)
     until("its agent has gone", lambda: condition(user, "AgentConnected") is None)
     starts_again(user, api, "softreboot", before)

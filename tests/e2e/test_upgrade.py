@@ -130,7 +130,7 @@ def test_machines_move_into_a_qemu_that_is_installed_while_they_run(user, tmp_pa
     assert user.corral("upgrade", "machines") == "no machine is outdated\n"
 
     install(tmp_path / "qemu" / "bin", NEW_QEMU)
-    until("both are outdated", lambda: outdated(user) == 2, 60)
+    until("both are outdated", lambda: outdated(user) == 2)
     listed = user.corral("upgrade", "machines", "--dry-run")
     assert "it runs in QEMU 7.1.0 (Old), its node starts QEMU 99.0.0 (New)" in listed
     assert "MOVES" in listed
@@ -140,7 +140,7 @@ def test_machines_move_into_a_qemu_that_is_installed_while_they_run(user, tmp_pa
     assert f"kubectl delete vmi {name} -n default ends it; its set starts another." in printed
     assert "1 of 2 outdated machines moved" in printed
 
-    until("one is outdated", lambda: outdated(user) == 1, 60)
+    until("one is outdated", lambda: outdated(user) == 1)
     after = vmi(user, "moves")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["nodeName"] != before["status"]["nodeName"]
@@ -153,7 +153,7 @@ def test_machines_move_into_a_qemu_that_is_installed_while_they_run(user, tmp_pa
     patch = json.dumps({"spec": {"workloadUpdateStrategy": strategy}})
     patched = ("patch", "kubevirt", "kubevirt", "-n", "kubevirt", "--type", "merge", "-p", patch)
     assert "Warning" not in user.kubectl(*patched)
-    until("none is outdated", lambda: outdated(user) == 0, 120)
+    until("none is outdated", lambda: outdated(user) == 0)
     replaced = vmi(user, "stays")
     assert replaced["metadata"]["uid"] != tied["metadata"]["uid"]
 

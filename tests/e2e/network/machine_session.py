@@ -11,6 +11,8 @@ from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_address, ip_interface, ip_network
 from pathlib import Path
 
+from bench.cluster import free_port
+
 from corral.node.host.process import read_record, runs
 from corral.node.network import netlink, nft
 from corral.node.network.ingress import HostPort
@@ -158,9 +160,8 @@ async def session() -> dict[str, object]:
     saw: dict[str, object] = {}
     network = made()
     network.join()
-    free, taken = socket.create_server(("127.0.0.1", 0)), socket.create_server(("127.0.0.1", 0))
-    ports = [each.getsockname()[1] for each in (free, taken)]
-    free.close()
+    taken = socket.create_server(("127.0.0.1", 0))
+    ports = [free_port(), taken.getsockname()[1]]
     wanted = {HostPort("tcp", LOOPBACK, port): 7000 + n for n, port in enumerate(ports)}
     async with running(network):
         inside = network.namespace

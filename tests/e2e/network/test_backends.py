@@ -16,7 +16,7 @@ from corral.node.network.netlink import NetworkError
 from corral.node.network.peers import Peer
 from corral.node.network.vxlan import HEADER_BYTES
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 IPV4 = [each[0] for each in RANGES]
 

@@ -22,7 +22,7 @@ from corral.node.network.netlink import NetworkError
 
 pytestmark = [
     pytest.mark.e2e,
-    pytest.mark.timeout(60),
+    pytest.mark.timeout(300),
     pytest.mark.skipif(os.geteuid() != 0, reason="plugins need root"),
 ]
 
@@ -96,7 +96,7 @@ def run(*command):
 
 
 async def until(condition):
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(120):
         while not condition():
             await asyncio.sleep(0.02)
 

@@ -2,18 +2,18 @@
 
 import contextlib
 import os
-import socket
 import subprocess
 from collections.abc import Iterator
 from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
+from bench.cluster import free_port
 
 from corral.node.network.ingress import HostPort, PortForwarder
 from corral.node.network.namespaces import Namespace
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 LOOPBACK = ip_address("127.0.0.1")
 
@@ -37,10 +37,8 @@ async def test_shared_mounts_of_the_host_stay(tmp_path):
         Namespace.create() as namespace,
     ):
         forwarder = PortForwarder(tmp_path / "ports", namespace, on_change=lambda: None)
-        with socket.create_server(("127.0.0.1", 0)) as unused:
-            port = unused.getsockname()[1]
         try:
-            assert await forwarder.set({HostPort("tcp", LOOPBACK, port): 80}) == {}
+            assert await forwarder.set({HostPort("tcp", LOOPBACK, free_port()): 80}) == {}
             assert below.is_mount()
         finally:
             await forwarder.set({})

@@ -15,7 +15,7 @@ from tests.hosts import site
 from corral.node.network.namespace_nft_rules import OVERLAY_LINK
 from corral.node.network.peers import Peer
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 GUARD = {4: "", 6: "lo"}
 """The link of an unreachable route."""
@@ -39,7 +39,9 @@ class Stream:
             source.sendall(sent)
             received = b""
             while len(received) < len(sent):
-                received += target.recv(len(sent) - len(received))
+                more = target.recv(len(sent) - len(received))
+                assert more, "the connection has ended"
+                received += more
             assert received == sent
 
 
@@ -58,7 +60,7 @@ class Trip:
             self.pods.append(self._pod(own, self._of(which, own), end))
         self._listening = [stack.enter_context(self.moving.listen(each)) for each in self.addresses]
         for each in self._listening:
-            each.settimeout(10)
+            each.settimeout(60)
         self.streams = []
 
     def _of(self, which, number):
@@ -85,7 +87,7 @@ class Trip:
             client = self._stack.enter_context(pod.connect(address))
             server = self._stack.enter_context(listening.accept()[0])
             for each in (client, server):
-                each.settimeout(10)
+                each.settimeout(60)
             self.streams.append(Stream(client, server))
 
     def go_on(self):
