@@ -27,6 +27,7 @@ from corral.reconcile.objects import (
     Owner,
     Partial,
     finalizers_of,
+    have_same_owners,
     is_being_deleted,
     key_of,
     owners_of,
@@ -229,26 +230,26 @@ class Garbage:
             self.sources.append(informer)
 
     def _changed(self, kind: Kind, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
-        before = owners_of(old) if old is not None else ()
         if new is None:
             assert old is not None
             self._items.pop(uid_of(old), None)
-            self._update_dependents(uid_of(old), before, ())
+            self._update_dependents(uid_of(old), owners_of(old), ())
             self._deleted(Item(kind, old))
             return
-        item, after = Item(kind, new), owners_of(new)
-        uid = uid_of(new)
+        item, uid = Item(kind, new), uid_of(new)
         self._items[uid] = item
-        if before != after:
-            self._update_dependents(uid, before, after)
-            self._enqueue_unblocked(before, after)
+        changed = old is None or not have_same_owners(old, new)
+        if changed:
+            before = owners_of(old) if old is not None else ()
+            self._update_dependents(uid, before, item.owners)
+            self._enqueue_unblocked(before, item.owners)
         if is_being_deleted(new):
             if ORPHAN in item.finalizers or FOREGROUND in item.finalizers:
                 self.queue.add(uid)
         elif old is None:
-            if any(owner.uid not in self._items for owner in after):
+            if any(owner.uid not in self._items for owner in item.owners):
                 self.queue.add(uid)
-        elif before != after:
+        elif changed:
             self.queue.add(uid)
 
     def _update_dependents(self, uid: str, before: Sequence[Owner], after: Sequence[Owner]) -> None:

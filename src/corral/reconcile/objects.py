@@ -125,6 +125,15 @@ def owners_of(view: msgspec.Struct) -> Sequence[Owner]:
     ]
 
 
+def have_same_owners(one: msgspec.Struct, other: msgspec.Struct) -> bool:
+    """Return whether two versions of an object have the same owner references, in order."""
+    references = [
+        metadata.owner_references if _is_snake_case(metadata) else metadata.ownerReferences or []
+        for metadata in (one.metadata, other.metadata)  # type: ignore[attr-defined]
+    ]
+    return bool(references[0] == references[1])
+
+
 def finalizers_of(view: msgspec.Struct) -> Sequence[str]:
     """Return the finalizers of an object."""
     return view.metadata.finalizers or ()  # type: ignore[attr-defined]

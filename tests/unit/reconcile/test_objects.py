@@ -8,6 +8,7 @@ from corral.reconcile.objects import (
     Partial,
     annotations_of,
     controller_uid,
+    have_same_owners,
     is_ready,
     labels_of,
     owners_of,
@@ -50,3 +51,19 @@ def test_owner_references_have_controller_and_block_owner_deletion():
         view = msgspec.convert({"metadata": {"ownerReferences": [owner | more]}}, Partial)
         assert controller_uid(view) == managed
         assert [each.blocks for each in owners_of(view)] == [blocks]
+
+
+@pytest.mark.parametrize("view", [Partial, Node])
+def test_owners_are_compared_in_order_and_with_all_they_say(view):
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u"}
+    other, blocking = owner | {"uid": "v"}, owner | {"blockOwnerDeletion": True}
+
+    def owned(*references):
+        return msgspec.convert({"metadata": {"ownerReferences": list(references)}}, view)
+
+    bare = msgspec.convert({"metadata": {}}, view)
+    assert have_same_owners(owned(owner, other), owned(owner, other))
+    assert have_same_owners(owned(), bare)
+    assert not have_same_owners(owned(owner), bare)
+    assert not have_same_owners(owned(owner), owned(blocking))
+    assert not have_same_owners(owned(owner, other), owned(other, owner))
