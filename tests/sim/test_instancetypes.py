@@ -18,7 +18,7 @@ from corral.api.kinds.kubevirt.instancetype import (
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.controllers.vm.restart import INSTANCETYPE
+from corral.controllers.vm.restart import TEMPLATE
 
 pytestmark = pytest.mark.looptime
 
@@ -115,7 +115,7 @@ async def test_a_changed_or_deleted_instance_type_changes_no_vmi():
 
 async def waits_for_a_restart(c):
     conditions = (await c.client.get(VirtualMachine, *reversed(KEY))).status.conditions
-    return [each.message for each in conditions if each.type == "RestartRequired"] == [INSTANCETYPE]
+    return [each.message for each in conditions if each.type == "RestartRequired"] == [TEMPLATE]
 
 
 async def test_another_instance_type_takes_effect_at_the_next_start():

@@ -281,6 +281,9 @@ class GuestAgent(Protocol):
     async def set_password(self, user: str, password: str) -> None:
         """Set a user's password."""
 
+    async def bring_online(self) -> None:
+        """Bring vCPUs and memory online that were plugged in, as a udev rule would."""
+
     async def run(self, command: Sequence[str], typed: bytes = b"") -> Finished:
         """Run a program in the guest to its end, with ``typed`` as its standard input."""
 
@@ -306,6 +309,45 @@ class Plugs(Protocol):
         """Request the guest to release a disk; it may take its time, or ignore the request."""
 
 
+class GuestSize(NamedTuple):
+    """The size of a guest: its vCPUs, and the memory with which it has booted.
+
+    plugged_bytes: memory that it has taken since; requested_bytes: memory that it is to take.
+    """
+
+    processors: int
+    boot_bytes: int
+    plugged_bytes: int = 0
+    requested_bytes: int = 0
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory of the guest."""
+        return self.boot_bytes + self.plugged_bytes
+
+
+class Resizing(Protocol):
+    """Plugs vCPUs and memory into a running guest.
+
+    Methods raise GuestError; each can be repeated after it was interrupted.
+    """
+
+    def on_changed(self, listener: Callable[[], None]) -> None:
+        """Set the listener for vCPUs and memory that the guest has seen, taken or released."""
+
+    async def query(self) -> GuestSize:
+        """Return the size of the guest."""
+
+    async def plug_processors(self, count: int) -> None:
+        """Plug vCPUs in until there are so many."""
+
+    async def request_memory(self, plugged_bytes: int) -> None:
+        """Request the guest to take, or release, memory until so much is plugged in.
+
+        It may take its time, or ignore the request.
+        """
+
+
 class Guest(Protocol):
     """A running or ended machine.  Its methods raise GuestError where it does not comply."""
 
@@ -316,6 +358,10 @@ class Guest(Protocol):
     @property
     def plugs(self) -> Plugs:
         """The hotplugged disks."""
+
+    @property
+    def resizing(self) -> Resizing:
+        """The vCPUs and the memory that are plugged in."""
 
     @property
     def pid(self) -> int | None:

@@ -220,6 +220,10 @@ class Scheduler:
                 self.queue.add(key_of(new))
         elif uid not in self._assigned:
             self._assume(uid, node_of(new), node_fit.requests(new))
+        elif old is not None and old.spec != new.spec:  # it was resized, perhaps
+            self._forget(uid)
+            self._assume(uid, node_of(new), node_fit.requests(new))
+            self._wake()
 
     def _claim_changed(
         self, old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None

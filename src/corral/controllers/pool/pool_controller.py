@@ -9,7 +9,7 @@ import msgspec
 from lightkube.models.core_v1 import PersistentVolumeClaim
 
 from corral.api.kinds.kubevirt.pool import FINALIZER, REVISION_LABEL, VirtualMachinePool
-from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine, generation
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key, Object
 from corral.api.selectors import LabelSelector
@@ -20,7 +20,7 @@ from corral.controllers.pool.memory_plan import restores_memory
 from corral.controllers.pool.memory_snapshots import MemorySnapshots
 from corral.controllers.pool.release import COMPONENT, pool_of
 from corral.controllers.pool.revision_cache import RevisionCache
-from corral.controllers.pool.revisions import History
+from corral.controllers.pool.revisions import History, has_restart_required, is_growing
 from corral.controllers.pool.scale_in import delete, release, release_deleted, remove
 from corral.controllers.pool.scale_out import create
 from corral.controllers.pool.scale_plan import is_leaving
@@ -334,6 +334,7 @@ def vm_fingerprint(vm: VirtualMachine) -> tuple[Any, ...]:
         vm.metadata.finalizers,
         vm.status.printable_status,
         vm.status.start_failure,
+        has_restart_required(vm),
     )
 
 
@@ -344,4 +345,6 @@ def vmi_fingerprint(vmi: VirtualMachineInstance) -> tuple[Any, ...]:
         is_available(vmi),
         vmi.is_final,
         vmi.metadata.labels,
+        generation(vmi),
+        is_growing(vmi),
     )

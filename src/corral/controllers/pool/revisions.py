@@ -10,7 +10,17 @@ from enum import Enum
 import msgspec
 
 from corral.api.kinds.kubevirt.pool import REVISION_LABEL, PoolTemplate, VirtualMachinePool
-from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.kubevirt.virtualmachine import (
+    RESTART_REQUIRED,
+    VirtualMachine,
+    generation,
+)
+from corral.api.kinds.vmi.live_update import (
+    MEMORY_CHANGE,
+    VCPU_CHANGE,
+    has_condition,
+    is_live_change,
+)
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.reconcile.objects import owner_reference
@@ -19,7 +29,7 @@ from corral.reconcile.objects import owner_reference
 class Step(Enum):
     """The action that brings the VMI of an up-to-date VirtualMachine up to date."""
 
-    NOTHING = "nothing: it is up to date"
+    NOTHING = "nothing: it is up to date, or becomes so while it runs"
     LABEL = "set the label: only the VirtualMachine changed"
     RESTART = "recreate the VMI"
     RECREATE = "recreate the VirtualMachine: its disks changed"
@@ -79,7 +89,9 @@ class History:
             return Step.RESTART
         if old.spec.data_volume_templates != new.spec.data_volume_templates:
             return Step.RECREATE
-        return Step.RESTART if _vmi_fields(old) != _vmi_fields(new) else Step.LABEL
+        if _vmi_fields(old) == _vmi_fields(new):
+            return Step.LABEL
+        return _live_step(vm, vmi) if _is_live_change(old, new) else Step.RESTART
 
     def unused(self, used: Collection[str]) -> list[str]:
         """Return the revisions that are not in ``used``."""
@@ -90,6 +102,39 @@ class History:
         if name == name_of(self._pool):
             return self._pool.spec.virtual_machine_template
         return self._templates.get(name)
+
+
+def _is_live_change(old: PoolTemplate, new: PoolTemplate) -> bool:
+    """Report whether the VM controller may bring the change to a VMI while that runs.
+
+    Whether it does depends on the KubeVirt object, and on the instance type, which may be another.
+    """
+    before, after = old.spec.template, new.spec.template
+    return (
+        before.metadata == after.metadata
+        and old.spec.preference == new.spec.preference
+        and is_live_change(before.spec, after.spec)
+    )
+
+
+def _live_step(vm: VirtualMachine, vmi: VirtualMachineInstance) -> Step:
+    """Return the step that follows from what the VM controller has made of a change."""
+    if has_restart_required(vm):
+        return Step.RESTART
+    is_matched = generation(vmi) == vm.metadata.generation
+    return Step.LABEL if is_matched and not is_growing(vmi) else Step.NOTHING
+
+
+def has_restart_required(vm: VirtualMachine) -> bool:
+    """Report whether a VirtualMachine has the condition RestartRequired."""
+    return any(
+        each.type == RESTART_REQUIRED and each.status == "True" for each in vm.status.conditions
+    )
+
+
+def is_growing(vmi: VirtualMachineInstance) -> bool:
+    """Report whether sockets or memory are being plugged into a VMI."""
+    return any(has_condition(vmi, each) for each in (VCPU_CHANGE, MEMORY_CHANGE))
 
 
 def _vmi_fields(template: PoolTemplate) -> tuple[object, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
+from corral.api.kinds.vmi.replacement import is_to_be_replaced, replaces_after_ready
 from corral.api.kinds.vmi.vmi import UNKNOWN, VirtualMachineInstance
 from corral.api.object import Condition, Document
 from corral.reconcile.objects import is_being_deleted, owner_reference
@@ -34,7 +35,7 @@ class Plan:
     """Number of active VMIs."""
     ready_replicas: int
     difference: int
-    """Active VMIs minus desired replicas."""
+    """Active VMIs that stay minus desired replicas."""
     create: int
     delete: tuple[VirtualMachineInstance, ...]
     clean: tuple[VirtualMachineInstance, ...]
@@ -56,7 +57,12 @@ def plan(
     inactive: list[VirtualMachineInstance] = []
     for vmi in owned:
         (active if is_active(vmi) else inactive).append(vmi)
-    difference = len(active) - desired_replicas(replica_set)
+    staying, leaving = active, list[VirtualMachineInstance]()
+    if replaces_after_ready(replica_set.metadata.annotations):
+        staying = [vmi for vmi in active if not is_to_be_replaced(vmi)]
+        leaving = [vmi for vmi in active if is_to_be_replaced(vmi)]
+    desired = desired_replicas(replica_set)
+    difference = len(staying) - desired
     acts = not (replica_set.spec.paused or is_being_deleted(replica_set))
     unclean = (each for each in inactive if not is_being_deleted(each))
     return Plan(
@@ -64,9 +70,34 @@ def plan(
         ready_replicas=sum(map(is_ready, active)),
         difference=difference,
         create=min(max(-difference, 0), burst) if acts and not backing_off else 0,
-        delete=vmis_to_delete(active, min(max(difference, 0), burst)) if acts else (),
+        delete=_doomed(staying, leaving, desired)[:burst] if acts else (),
         clean=tuple(islice(unclean, burst)) if acts else (),
     )
+
+
+def _doomed(
+    staying: Sequence[VirtualMachineInstance],
+    leaving: Sequence[VirtualMachineInstance],
+    desired: int,
+) -> tuple[VirtualMachineInstance, ...]:
+    """Return the VMIs to delete: those above the desired replicas, and those that are replaced."""
+    surplus = vmis_to_delete(staying, max(len(staying) - desired, 0))
+    if not leaving:
+        return surplus
+    ready = sum(map(is_ready, staying)) - sum(map(is_ready, surplus))
+    return (*surplus, *replaced(leaving, ready + sum(map(is_ready, leaving)) - desired))
+
+
+def replaced(
+    leaving: Sequence[VirtualMachineInstance], spare: int
+) -> tuple[VirtualMachineInstance, ...]:
+    """Return the VMIs that may leave their nodes now: ``spare`` ready ones, and any others.
+
+    Those that are not ready serve nobody, so nothing is lost by them.
+    """
+    ready = [vmi for vmi in leaving if is_ready(vmi)]
+    others = [vmi for vmi in leaving if not is_ready(vmi)]
+    return (*others, *ready[: max(0, spare)])
 
 
 def desired_replicas(replica_set: VirtualMachineInstanceReplicaSet) -> int:

@@ -7,6 +7,7 @@ import structlog
 
 from corral.api.errors import ApiError
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
+from corral.api.kinds.vmi.replacement import is_to_be_replaced
 from corral.api.kinds.vmi.vmi import GROUP, OBSERVED_VERSIONS, VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.api.selectors import LabelSelector
@@ -350,4 +351,5 @@ def _affects_set(old: VMI, new: VMI) -> bool:
         or is_being_deleted(old) is not is_being_deleted(new)
         or old.metadata.labels != new.metadata.labels
         or old.metadata.owner_references != new.metadata.owner_references
+        or is_to_be_replaced(old) is not is_to_be_replaced(new)
     )

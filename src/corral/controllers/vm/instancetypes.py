@@ -23,8 +23,9 @@ from corral.api.kinds.kubevirt.virtualmachine import (
     InstancetypeMatcher,
     InstancetypeStatusRef,
     VirtualMachine,
+    VirtualMachineSpec,
 )
-from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import Spec, VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.client.client import Client
 from corral.controllers.vm.errors import Refused
@@ -134,6 +135,14 @@ class Instancetypes:
                 in_cluster = requested.kind.lower() in _cluster_spellings(matcher)
                 scope = f"cluster-{matcher.field}" if in_cluster else matcher.field
                 annotations[f"kubevirt.io/{scope}-name"] = requested.name
+
+    async def expanded(self, vm: VirtualMachine, spec: VirtualMachineSpec) -> Spec:
+        """Return the spec of the VMI that a spec of a VirtualMachine makes. Raises Refused."""
+        document: Document = msgspec.to_builtins(spec.template)
+        metadata = document["metadata"] = document.get("metadata") or {}
+        metadata["annotations"] = metadata.get("annotations") or {}
+        await self.apply(msgspec.structs.replace(vm, spec=spec), document)
+        return msgspec.convert(document["spec"], Spec)
 
     # -- storing
 

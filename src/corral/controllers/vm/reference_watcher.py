@@ -1,4 +1,4 @@
-"""Enqueues VirtualMachines when an instance type or preference that they refer to appears."""
+"""What VirtualMachines refer to: instance types, preferences, KubeVirt's configuration."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -6,9 +6,17 @@ from typing import Any
 
 from corral.api.instancetypes.matchers import INSTANCETYPE, MATCHERS
 from corral.api.kind import Kind
-from corral.api.kinds.kubevirt.installation import KEY, KubeVirt, reference_policy
+from corral.api.kinds.kubevirt.installation import (
+    CPU_RATIO,
+    KEY,
+    KubeVirt,
+    cpu_allocation_ratio,
+    live_updates,
+    reference_policy,
+)
 from corral.api.kinds.kubevirt.instancetype_kinds import KINDS
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.live_update import LiveUpdateConfiguration
 from corral.api.object import Key, Object
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.informer import Informer
@@ -16,7 +24,7 @@ from corral.reconcile.workqueue import WorkQueue
 
 
 class References:
-    """Watches instance types, preferences and the policy of KubeVirt's configuration.
+    """Watches instance types, preferences and KubeVirt's configuration.
 
     ``vms`` are the VirtualMachines to enqueue, in ``queue``.
     """
@@ -40,12 +48,25 @@ class References:
         """Return how references are stored (``installation.POLICIES``)."""
         return reference_policy(self._installations.get(KEY))
 
+    @property
+    def live_updates(self) -> LiveUpdateConfiguration | None:
+        """Return the room for live updates of new VMIs; None if changes wait for a start."""
+        return live_updates(self._installations.get(KEY))
+
+    @property
+    def cpu_ratio(self) -> int:
+        """Return the virtual CPUs per CPU of a node."""
+        return cpu_allocation_ratio(self._installations.get(KEY), CPU_RATIO)
+
     def _changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
         if old is None and new is not None:
             for vm in self._vms.indexed("references", _index_key(kind, new.key)):
                 self._queue.add(vm.key)
 
     def _installation_changed(self, old: KubeVirt | None, new: KubeVirt | None) -> None:
+        if (live_updates(old) is None) != (live_updates(new) is None):
+            for vm in self._vms.items():
+                self._queue.add(vm.key)
         if reference_policy(old) == reference_policy(new):
             return
         for vm in self._vms.items():

@@ -1,14 +1,14 @@
 """Changes of a VirtualMachine that wait for the next start (KubeVirt's RestartRequired). Pure.
 
-Only disks of a running VMI can be changed: nodes are chosen once, and CPUs and memory are not
-hot-plugged.
+With the rollout strategy Stage only disks of a running VMI can be changed; ``live_update`` has
+what can be changed besides by LiveUpdate, the default.
 """
 
 from msgspec.structs import replace
 
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachineSpec
-from corral.api.kinds.vmi.domain import Cpu, Memory
 from corral.api.kinds.vmi.hotplug import hotplug_cdroms, hotplug_disks
+from corral.api.kinds.vmi.live_update import without_size
 from corral.api.kinds.vmi.vmi import Spec
 from corral.api.quantity import amount
 
@@ -26,18 +26,24 @@ def restart_reason(started: VirtualMachineSpec, desired: VirtualMachineSpec) -> 
         return INSTANCETYPE
     if started.preference != desired.preference:
         return PREFERENCE
-    return _template_reason(started.template.spec, desired.template.spec)
+    return template_reason(started.template.spec, desired.template.spec)
 
 
-def _template_reason(started: Spec, desired: Spec) -> str:
+def template_reason(started: Spec, desired: Spec, *, live: bool = False) -> str:
+    """Return why a VMI needs a restart to match a spec; empty if it matches.
+
+    ``live``: sockets and memory are not compared, as they can be plugged in.
+    """
     old, new = hotplug_disks(started), hotplug_disks(desired)
     if any(old[name].disk != new[name].disk for name in old.keys() & new.keys()):
         return TEMPLATE
     started, desired = _without_plugs(started), _without_plugs(desired)
     if started == desired:
         return ""
-    if _rest(started) != _rest(desired):
+    if without_size(started) != without_size(desired):
         return TEMPLATE
+    if live:
+        return ""
     before, after = _sockets(started), _sockets(desired)
     if before != after:
         return MORE_SOCKETS if after > before else FEWER_SOCKETS
@@ -56,14 +62,6 @@ def _without_plugs(spec: Spec) -> Spec:
     devices = replace(spec.domain.devices, disks=disks)
     volumes = [volume for volume in spec.volumes if volume.name not in plugs]
     return replace(spec, volumes=volumes, domain=replace(spec.domain, devices=devices))
-
-
-def _rest(spec: Spec) -> Spec:
-    """Return the spec without the fields that have messages of their own."""
-    domain = spec.domain
-    cpu = replace(domain.cpu or Cpu(), sockets=0)
-    memory = replace(domain.memory or Memory(), guest=None)
-    return replace(spec, domain=replace(domain, cpu=cpu, memory=memory))
 
 
 def _sockets(spec: Spec) -> int:

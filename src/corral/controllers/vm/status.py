@@ -8,9 +8,10 @@ import msgspec
 from msgspec.structs import replace
 
 from corral.api.kinds.kubevirt.virtualmachine import (
-    GENERATION,
+    RESTART_REQUIRED,
     VirtualMachine,
     VirtualMachineStatus,
+    generation,
 )
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Condition, Document
@@ -23,7 +24,7 @@ from corral.controllers.vm.run_strategy import Plan
 from corral.controllers.vm.start_failure import RandomBelow, start_failure
 from corral.controllers.vm.state_change_requests import pending
 
-READY, FAILURE, RESTART_REQUIRED = "Ready", "Failure", "RestartRequired"
+READY, FAILURE = "Ready", "Failure"
 OWN = frozenset({READY, FAILURE, RESTART_REQUIRED})
 """Conditions of the VirtualMachine itself; all others are copied from its VMI."""
 
@@ -68,12 +69,6 @@ def status_of(
     if vmi is not None and (observed := generation(vmi)):
         status.observed_generation, status.desired_generation = observed, vm.metadata.generation
     return status
-
-
-def generation(vmi: VirtualMachineInstance) -> int:
-    """Return the generation that a VMI matches; 0 without the annotation."""
-    text = vmi.metadata.annotations.get(GENERATION, "")
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
 
 
 def status_patch(old: VirtualMachineStatus, new: VirtualMachineStatus) -> Document:

@@ -16,19 +16,22 @@ from corral.api.kinds.kubevirt.virtualmachine import (
     START,
     VirtualMachine,
     VirtualMachineSpec,
+    generation,
 )
+from corral.api.kinds.vmi.live_update import add_room
 from corral.api.kinds.vmi.vmi import OBSERVED_VERSIONS, VirtualMachineInstance
 from corral.api.object import Document, Key, Object
-from corral.controllers.vm import vmi_template
+from corral.controllers.vm import live_update, vmi_template
 from corral.controllers.vm.data_volumes import DataVolumes
 from corral.controllers.vm.disks import names as disk_names
 from corral.controllers.vm.errors import Refused
 from corral.controllers.vm.instancetypes import Instancetypes
+from corral.controllers.vm.live_update import LiveUpdate
 from corral.controllers.vm.reference_watcher import References
 from corral.controllers.vm.restart import restart_reason
 from corral.controllers.vm.run_strategy import Plan, plan
 from corral.controllers.vm.start_failure import RandomBelow
-from corral.controllers.vm.status import StatusInputs, generation, status_of, status_patch
+from corral.controllers.vm.status import StatusInputs, status_of, status_patch
 from corral.controllers.vm.volume_requests import Volumes
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
@@ -216,6 +219,8 @@ class VirtualMachines:
     async def _create_vmi(self, vm: VirtualMachine) -> VMI:
         document = vmi_template.new_vmi(vm)
         await self._instancetypes.apply(vm, document)
+        if (configuration := self.references.live_updates) is not None:
+            add_room(document, configuration)
         owner = vm.metadata.uid
         self._expectations.expect(owner, creations=1)
         try:
@@ -290,8 +295,8 @@ class VirtualMachines:
     async def _compare(self, vm: VirtualMachine, vmi: VMI) -> tuple[VMI, str]:
         """Return the VMI, and why it needs a restart to match the spec; empty if it matches.
 
-        Where nothing changed that needs a restart, the VMI gets the new generation as an
-        annotation.
+        Where nothing changed that needs a restart, the VMI gets what can change while it runs, and
+        the new generation as an annotation.
         """
         ours = vmi.status.virtual_machine_revision_name.startswith(vmi_template.revision_prefix(vm))
         if ours and generation(vmi) == vm.metadata.generation:
@@ -299,10 +304,28 @@ class VirtualMachines:
         started = await self._started_from(vmi)
         if started is None:
             return vmi, ""
-        if reason := restart_reason(started, vm.spec):
-            return vmi, reason
-        change = {"metadata": {"annotations": {GENERATION: str(vm.metadata.generation)}}}
+        planned = await self._plan_update(vm, vmi, started)
+        if planned.restart or planned.deferred:
+            return vmi, planned.restart
+        metadata: Document = {"annotations": {GENERATION: str(vm.metadata.generation)}}
+        change: Document = {"metadata": metadata}
+        if planned.change is not None:
+            metadata["resourceVersion"] = vmi.metadata.resource_version
+            change["spec"] = planned.change
         return await self._client.patch(VMI, vmi.key, change), ""
+
+    async def _plan_update(
+        self, vm: VirtualMachine, vmi: VMI, started: VirtualMachineSpec
+    ) -> LiveUpdate:
+        """Return what of a changed spec reaches the VMI while it runs."""
+        if self.references.live_updates is None:
+            return LiveUpdate(restart=restart_reason(started, vm.spec))
+        try:
+            old = await self._instancetypes.expanded(vm, started)
+            new = await self._instancetypes.expanded(vm, vm.spec)
+        except Refused:  # the instance type that it was started with is not there any more
+            return LiveUpdate(restart=restart_reason(started, vm.spec))
+        return live_update.plan(old, new, vmi, cpu_ratio=self.references.cpu_ratio)
 
     async def _started_from(self, vmi: VMI) -> VirtualMachineSpec | None:
         """Return the spec that a VMI was created from; None if it was not stored."""

@@ -9,10 +9,10 @@ from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.kinds.core.machine_nodes import Placement
 from corral.api.kinds.kubevirt.installation import KEY, KubeVirt, cpu_allocation_ratio
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.api.object import Document, Key
+from corral.api.object import Document, Key, Quantity
 from corral.controllers.vmi import required_claims
 from corral.controllers.vmi.auto_limits import AutoLimits, auto_limits
-from corral.controllers.vmi.launcher_pod import pod_for
+from corral.controllers.vmi.launcher_pod import compute_resources, pod_for
 from corral.controllers.vmi.required_claims import Claims, Sources
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Source
@@ -62,10 +62,17 @@ class LauncherTemplate:
         return pod_for(
             vmi,
             claims,
-            cpu_ratio=cpu_allocation_ratio(self.installations.get(KEY), self._cpu_ratio),
+            cpu_ratio=self._ratio(),
             auto=self._limits(vmi),
             placement=self._placement,
         )
+
+    def resources(self, vmi: VirtualMachineInstance) -> dict[str, dict[str, Quantity]]:
+        """Return the resources of a VMI's machine."""
+        return compute_resources(vmi, cpu_ratio=self._ratio(), auto=self._limits(vmi))
+
+    def _ratio(self) -> int:
+        return cpu_allocation_ratio(self.installations.get(KEY), self._cpu_ratio)
 
     def _limits(self, vmi: VirtualMachineInstance) -> AutoLimits:
         name = vmi.metadata.namespace

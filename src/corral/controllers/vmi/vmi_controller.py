@@ -11,10 +11,11 @@ from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.core.node_addresses import kubelet_port
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
+from corral.api.kinds.vmi.live_update import MIGRATION_REQUIRED, has_condition
 from corral.api.kinds.vmi.vmi import FINALIZER, GROUP, VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import claims_of
-from corral.api.object import Key
-from corral.controllers.vmi import lifecycle
+from corral.api.object import Document, Key
+from corral.controllers.vmi import lifecycle, resize
 from corral.controllers.vmi.launcher_template import LauncherTemplate
 from corral.controllers.vmi.required_claims import Claims
 from corral.reconcile.batch import for_each
@@ -81,6 +82,7 @@ class VMIs:
         self._expectations = Expectations[str](context.monotonic)
         self.pods.index("controller", lambda pod: (controller_uid(pod),))
         self.vmis.index("claim", _claim_index)
+        self.vmis.index("needs-room", _needs_room)
         self._ended: dict[str, float] = {}
         """Times at which VMIs, by uid, ended by themselves, while they exist."""
         self.vmis.handle(self._vmi_changed)
@@ -99,6 +101,8 @@ class VMIs:
         now = self._context.clock()
         needed = self.template.required_claims(vmi)
         visible = self._visible_seconds(vmi)
+        if await self._resize(vmi, pods):
+            return None  # the VMI has changed
         decided = lifecycle.plan(
             vmi, pods, now, needed, keep_visible=visible > 0, label_early=self._is_remote(pods)
         )
@@ -136,6 +140,37 @@ class VMIs:
         replaced = owner is not None and owner.kind == VirtualMachine.kind
         seconds = NAMED_MIN_VISIBLE_SECONDS if replaced else MIN_VISIBLE_SECONDS
         return max(0.0, ended + seconds - self._context.monotonic())
+
+    async def _resize(self, vmi: VMI, pods: Sequence[Pod]) -> bool:
+        """Have the pod request what its machine shall have; return whether the VMI was written.
+
+        Raises ApiError if that is refused, as by a quota.
+        """
+        change, pod = resize.change_of(vmi), lifecycle.current(vmi, pods)
+        if not change or pod is None:
+            return False
+        patch: Document | None = None
+        desired = self.template.resources(vmi)
+        if (resized := resize.resized(pod, desired)) is not None:
+            name = lifecycle.node_of(pod)
+            node = self.nodes.get(Key("", name))
+            if lacks := resize.lacking(pod, desired, node, self.pods.items(), name):
+                patch = resize.has_no_room(vmi, lacks, self._context.clock())
+                return await self._write(vmi, patch)
+            try:
+                await self._client.patch(Pod, key_of(pod), resized, subresource="resize")
+            except ApiError as error:
+                text = f"Error resizing pod: {error}"
+                patch = resize.refused(vmi, change, text, self._context.clock())
+                if await self._write(vmi, patch):
+                    self._recorder.event(vmi, "Warning", resize.RESIZE_FAILED, text)
+                raise
+        return await self._write(vmi, resize.granted(vmi, change, self._context.clock()))
+
+    async def _write(self, vmi: VMI, patch: Document | None) -> bool:
+        if patch is not None:
+            await self._client.patch(VMI, vmi.key, patch)
+        return patch is not None
 
     async def _create_pod(self, vmi: VMI, needed: Claims) -> Pod:
         self._expectations.expect(vmi.metadata.uid, creations=1)
@@ -192,6 +227,9 @@ class VMIs:
             self._ended[new.metadata.uid] = self._context.monotonic()
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and (new is None or lifecycle.has_ended(new)):
+            for vmi in self.vmis.indexed("needs-room", lifecycle.node_of(old)):
+                self.queue.add(vmi.key)
         found = (owner for pod in (new, old) if pod and (owner := _owner_of(pod)))
         owner = next(found, None)
         if owner is None:
@@ -218,6 +256,11 @@ def _claim_index(vmi: VMI) -> list[str]:
     """Return the claims that a VMI uses."""
     names = claims_of(vmi.spec.volumes).values()
     return [str(Key(vmi.metadata.namespace, name)) for name in names]
+
+
+def _needs_room(vmi: VMI) -> Sequence[str]:
+    """Return the node that has no room for what is to be plugged into a VMI."""
+    return (vmi.status.node_name,) if has_condition(vmi, MIGRATION_REQUIRED) else ()
 
 
 def _owner_of(pod: Pod) -> Owner | None:

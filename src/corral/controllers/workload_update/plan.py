@@ -17,6 +17,7 @@ from corral.api.kinds.kubevirt.migration import (
 )
 from corral.api.kinds.kubevirt.workload_update import WorkloadUpdateStrategy
 from corral.api.kinds.vmi.live_migration import is_live_migratable
+from corral.api.kinds.vmi.live_update import MIGRATION_REQUIRED, has_condition
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.reconcile.objects import is_being_deleted
@@ -63,6 +64,11 @@ def is_updatable(vmi: VMI) -> bool:
     return vmi.status.phase == "Running" and not is_being_deleted(vmi)
 
 
+def must_migrate(vmi: VMI) -> bool:
+    """Return whether a VMI has to migrate to a node with room for its sockets or memory."""
+    return has_condition(vmi, MIGRATION_REQUIRED)
+
+
 def plan(observed: Observed) -> Plan:
     """Return the plan for all outdated VMIs."""
     strategy = observed.strategy
@@ -73,7 +79,7 @@ def plan(observed: Observed) -> Plan:
     for vmi in idle:
         if strategy.migrates and is_live_migratable(vmi):
             movable.append(vmi)
-        elif strategy.evicts:
+        elif strategy.evicts and not must_migrate(vmi):
             others.append(vmi)
     failures = Counter(each.vmi_key for each in observed.migrations if each.status.phase == FAILED)
     movable.sort(key=lambda vmi: (failures[vmi.key], _age(vmi)))

@@ -24,6 +24,7 @@ from corral.controllers.workload_update.plan import (
     Observed,
     is_obsolete,
     is_updatable,
+    must_migrate,
     plan,
 )
 from corral.reconcile.batch import for_each
@@ -64,18 +65,22 @@ class WorkloadUpdates:
         self._expectations = Expectations[str](context.monotonic)
         self._evicted_at = float("-inf")
         self._tried_at: dict[str, float] = {}
-        self._vmis.index("outdated", lambda vmi: ("",) if _is_labelled(vmi) else ())
+        self._vmis.index("outdated", lambda vmi: ("",) if _is_listed(vmi) else ())
         self._vmis.handle(self._vmi_changed)
         self._migrations.handle(self._migration_changed)
         self._installations.handle(self._installation_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Count the outdated VMIs, and renew as many as may be renewed now."""
+        """Count the outdated VMIs, and renew as many as may be renewed now.
+
+        So are those that have to migrate for what is to be plugged into them.
+        """
         installation = self._installations.get(key)
         if installation is None:
             return None
         outdated = [vmi for vmi in self._vmis.indexed("outdated", "") if self._is_outdated(vmi)]
-        await self._write_count(installation, len(outdated))
+        count = sum(self._runs_outdated(vmi) for vmi in outdated)
+        await self._write_count(installation, count)
         errors = await for_each(self._obsolete(), self._abort)
         uids = {vmi.metadata.uid for vmi in outdated}
         self._tried_at = {uid: at for uid, at in self._tried_at.items() if uid in uids}
@@ -99,9 +104,12 @@ class WorkloadUpdates:
         return Result(planned.requeue_seconds) if planned.requeue_seconds else None
 
     def _is_outdated(self, vmi: VMI) -> bool:
-        """Report whether a VMI that is labelled so is to be renewed: the label may lag."""
-        node = self._nodes.get(Key("", vmi.status.node_name))
-        return is_updatable(vmi) and is_outdated(vmi, node)
+        """Report whether a VMI is to be renewed."""
+        return is_updatable(vmi) and (self._runs_outdated(vmi) or must_migrate(vmi))
+
+    def _runs_outdated(self, vmi: VMI) -> bool:
+        """Report whether a VMI that is labelled so runs in an older launcher: the label may lag."""
+        return is_outdated(vmi, self._nodes.get(Key("", vmi.status.node_name)))
 
     def _obsolete(self) -> list[Migration]:
         found = []
@@ -184,12 +192,12 @@ class WorkloadUpdates:
             self._plan_soon()
 
 
-def _is_labelled(vmi: VMI) -> bool:
-    return OUTDATED_LABEL in vmi.metadata.labels
+def _is_listed(vmi: VMI) -> bool:
+    return OUTDATED_LABEL in vmi.metadata.labels or must_migrate(vmi)
 
 
 def _aspects(vmi: VMI | None) -> tuple[bool, ...]:
     """Return what a plan depends on; the same for all VMIs that are not outdated."""
-    if vmi is None or not _is_labelled(vmi):
+    if vmi is None or not _is_listed(vmi):
         return ()
     return is_updatable(vmi), is_live_migratable(vmi)

@@ -48,6 +48,7 @@ _CONTROLLERS = role(
     CONTROLLERS_ROLE,
     rule(_ALL, "core", "pods persistentvolumeclaims"),
     rule("create", "core", "pods/eviction"),
+    rule("patch", "core", "pods/resize"),
     rule(READ, "core", "limitranges namespaces nodes resourcequotas"),
     rule("create patch update", "core events.k8s.io", "events"),
     rule(_ALL, "apps", "controllerrevisions"),

@@ -13,6 +13,7 @@ from corral.api.volume_binding import is_finished
 from corral.node.agent.machines import Machines
 from corral.node.agent.migration_sync import MigrationSync
 from corral.node.guest.guest_tasks import GuestTasks
+from corral.node.limits.bounds import bounds_of
 from corral.node.machine.lifecycle import Machine
 from corral.node.state import machine_record as records
 from corral.node.state.facts import Facts, Trouble
@@ -168,6 +169,7 @@ class PodSync:
         if vmi is None:
             machine.stop(0)
             return
+        machine.set_bounds(bounds_of(pod))
         grace = guest_seconds(vmi)
         if (left := seconds_left(pod, vmi, self._clock())) is not None:
             machine.stop(left, in_order=grace == 0)

@@ -1,4 +1,4 @@
-"""Tasks that run beside each guest: probes, volume hotplug, access credentials."""
+"""Tasks that run beside each guest: probes, hotplug, access credentials."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,9 +8,11 @@ from lightkube.models.core_v1 import ConfigMap, Secret, ServiceAccount
 
 from corral.aio import Background
 from corral.api.kinds import kind_of
+from corral.api.kinds.vmi.live_update import has_room
 from corral.api.kinds.vmi.referenced_objects import references
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.guest.access_credentials import Credentials, applied_by_agent
+from corral.node.guest.resizing import Resizes
 from corral.node.guest.volume_hotplug import HotPlug
 from corral.node.images.image import Image
 from corral.node.images.store import ImageStore
@@ -40,6 +42,7 @@ class GuestTasks:
         self._index = index
         self._ports = ports
         self._hotplug = HotPlug(index.instance, dependencies.drives, index.users)
+        self._resizes = Resizes(index.instance)
         self._credentials = Credentials(dependencies.secret)
         self._supplies = Supplies(context, self._supplied)
         images.handle(self._imported)
@@ -47,6 +50,7 @@ class GuestTasks:
     def wake(self, uid: str) -> None:
         """Wake the tasks of a VMI that has changed, or whose guest has."""
         self._hotplug.wake(uid)
+        self._resizes.wake(uid)
         self._credentials.wake(uid)
 
     def start_tasks(
@@ -60,6 +64,8 @@ class GuestTasks:
         self._hotplug.start_tasks(tasks, machine, recorder)
         if vmi is None:
             return
+        if has_room(vmi):
+            self._resizes.start_tasks(tasks, machine, recorder)
         if is_probed(vmi) or machine.facts.unhealthy:
             tasks.start(Prober(vmi, self._ports, recorder).run(machine), name="probe")
         if applied_by_agent(vmi):

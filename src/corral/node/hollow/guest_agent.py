@@ -25,11 +25,16 @@ class HollowAgent:
         self._set_load = set_load
         self.well = True
         """True if it answers pings; set by tests."""
+        self.onlined = 0
+        """How often it has brought vCPUs and memory online."""
         self.clock: float | None = None
         """The time that was last set."""
         self.keys: dict[str, Sequence[str]] = {}
         self.passwords: dict[str, str] = {}
         """The users' credentials."""
+
+    async def bring_online(self) -> None:
+        self.onlined += 1
 
     async def authorize(self, user: str, keys: Sequence[str]) -> None:
         if user == NOBODY:

@@ -26,6 +26,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.counters import Counters, MigrationCounters
 from corral.node.hollow.guest_agent import HollowAgent
 from corral.node.hollow.plugs import HollowPlugs
+from corral.node.hollow.resizing import HollowResizing, initial_size
 from corral.node.hollow.streams import echo
 from corral.node.host.process import Pulse
 from corral.node.hypervisor import (
@@ -152,6 +153,7 @@ class Hollow:
             state.fails_at = up_at + self._random.uniform(0, behaviour.crash_seconds)
         guest = self.guests[definition.directory] = HollowGuest(self, definition.directory, state)
         guest.plugs.plug_initial(definition.vmi)
+        guest.resizing.set_initial(initial_size(definition.vmi))
         guest.write()
         return guest
 
@@ -243,6 +245,7 @@ class HollowGuest:
         self._counted_at = asyncio.get_running_loop().time()
         self.agent = HollowAgent(directory.name, self._set_load)
         self.plugs = HollowPlugs(directory)
+        self.resizing = HollowResizing(directory)
         if not (state.halted or state.stopped or state.receiving):
             self._run()
 

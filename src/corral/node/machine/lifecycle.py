@@ -33,6 +33,7 @@ from corral.node.hypervisor import (
     StartError,
     StuckError,
 )
+from corral.node.limits.bounds import Bounds
 from corral.node.limits.limits import Limits
 from corral.node.machine.boot_slots import BootSlots, Slot
 from corral.node.machine.disk_leases import MachineLeases
@@ -142,6 +143,8 @@ class Machine:
         self._agent_up = Signal()
         self._guest_info_due = Signal()
         self._stop = Signal()
+        self._bounds = record.bounds
+        self._bounds_changed = Signal()
         self._deadline = float("inf")
         self._stop_in_order = False
         self._slot: Slot | None = None
@@ -230,6 +233,12 @@ class Machine:
         """
         if not self._stop.is_set():
             self._save.request(claim, lambda: self.stop(seconds, in_order=in_order))
+
+    def set_bounds(self, bounds: Bounds) -> None:
+        """Change the resource limits to those of its pod, which may have been resized."""
+        if bounds != self.record.bounds and not self.facts.ended:
+            self._bounds = bounds
+            self._bounds_changed.set()
 
     def retry(self) -> None:
         """Retry a start that has failed now: what was missing may be there."""
@@ -418,6 +427,7 @@ class Machine:
             tasks.whenever(
                 self._guest_info_due, self._refresh_guest_info, guest, name="refresh guest info"
             )
+            tasks.whenever(self._bounds_changed, self._change_limits, guest, name="limits")
             self._start_guest_tasks(self, tasks)
             self._save.start_tasks(tasks, guest, vmi, prepare)
             self._restore.start_tasks(tasks, guest, vmi)
@@ -446,6 +456,9 @@ class Machine:
                 if facts.outcome is not None:
                     await self._limits.destroy(guest)
         self._slot = None
+
+    async def _change_limits(self, guest: Guest) -> None:
+        await self._limits.change(self._bounds, guest)
 
     async def _wait_for_boot(self, guest: Guest, slot: Slot) -> None:
         await slot.release_at(guest.booted(self._limits.processors), self._agent_up.wait())

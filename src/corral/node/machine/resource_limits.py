@@ -8,6 +8,7 @@ import msgspec
 from corral.aio import Background, Signal
 from corral.failures import describe
 from corral.node.hypervisor import Guest, StartError
+from corral.node.limits.bounds import Bounds
 from corral.node.limits.limits import Limits, MemoryLimitTooLow
 from corral.node.state.facts import Facts, out_of_memory
 from corral.node.state.machine_state import MachineState
@@ -70,6 +71,19 @@ class MachineLimits:
         except StartError as error:
             self._unapplied = True
             self._state.recorder.pod_event("Warning", error.reason, str(error))
+
+    async def change(self, bounds: Bounds, guest: Guest) -> None:
+        """Change the limits of a guest to those of its pod, which was resized."""
+        record = self._state.record
+        if self._limits is None or bounds == record.bounds:
+            return
+        try:
+            self._state.write(msgspec.structs.replace(record, bounds=bounds))
+        except OSError as error:
+            why = f"its limits cannot be recorded: {describe(error)}"
+            self._state.recorder.pod_event("Warning", "LimitsNotSet", why)
+            return
+        await self.reapply(guest)
 
     async def _apply(self, guest: Guest, *, fresh: bool) -> None:
         """Raise StartError, and ProcessLookupError if the guest has just ended."""

@@ -5,7 +5,13 @@ start-up time and attack surface.  QEMU stays when the guest powers off or panic
 that the manager learns the outcome even if it was not running at that moment.
 """
 
-from corral.api.kinds.vmi.derived import guest_memory, machine_type, processors
+from corral.api.kinds.vmi.derived import machine_type
+from corral.api.kinds.vmi.live_update import (
+    boot_memory,
+    max_memory_bytes,
+    max_sockets,
+    present_processors,
+)
 from corral.api.kinds.vmi.saved_memory import identity
 from corral.node.qemu.devices import DEVICES
 from corral.node.qemu.devices.disks import needs_usb as disks_need_usb
@@ -48,7 +54,7 @@ def argv(domain: Domain, *, program: str = QEMU) -> list[str]:
         "-smp",
         _topology(domain),
         "-m",
-        f"{-(-_memory_bytes(domain) // 1024)}K",
+        _memory(domain),
         "-rtc",
         "base=utc",
         "-action",
@@ -71,14 +77,24 @@ def argv(domain: Domain, *, program: str = QEMU) -> list[str]:
     return arguments
 
 
-def _memory_bytes(domain: Domain) -> int:
-    return guest_memory(domain.vmi.spec.domain).rounded_up()
+def _memory(domain: Domain) -> str:
+    boot, most = _boot_bytes(domain), max_memory_bytes(domain.vmi.spec.domain)
+    memory = f"{-(-boot // 1024)}K"
+    return f"{memory},maxmem={most // 1024}K" if most > boot else memory
+
+
+def _boot_bytes(domain: Domain) -> int:
+    """Return the memory that the guest boots with: for a machine that moves, as it has booted."""
+    return boot_memory(domain.vmi).rounded_up()
 
 
 def _topology(domain: Domain) -> str:
-    layout = processors(domain.vmi.spec.domain)
-    sockets, cores, threads = layout
-    return f"{layout.total},sockets={sockets},cores={cores},threads={threads}"
+    layout = present_processors(domain.vmi)
+    _, cores, threads = layout
+    sockets = max(layout.sockets, max_sockets(domain.vmi.spec.domain))
+    present = f"{layout.total},sockets={sockets},cores={cores},threads={threads}"
+    most = sockets * cores * threads
+    return f"{present},maxcpus={most}" if most > layout.total else present
 
 
 def _machine(domain: Domain) -> str:
@@ -92,7 +108,7 @@ def _machine(domain: Domain) -> str:
 def _accelerator(domain: Domain) -> str:
     if domain.accelerator is Accelerator.KVM:
         return "kvm"
-    share = _memory_bytes(domain) // _MIB // _TRANSLATION_SHARE
+    share = _boot_bytes(domain) // _MIB // _TRANSLATION_SHARE
     return f"tcg,tb-size={max(_TRANSLATION_MIB, share)}"
 
 

@@ -1,7 +1,7 @@
 """A root directory for QEMU with its program, its libraries and a few devices only.
 
 QEMU gets everything else as open descriptors, so a guest that breaks out of it finds nothing of the
-host: no home, no other machine, no socket, no /proc.  This needs the right to mount; without it,
+host: no home, no other machine, no socket, no process.  This needs the right to mount; without it,
 QEMU sees the host's files with its user's permissions.
 """
 
@@ -42,6 +42,8 @@ _PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gn
 """Directories of programs and libraries; in some distributions they are links to one another."""
 _SETTINGS = ("etc/ld.so.cache", "etc/ld.so.conf", "etc/ld.so.conf.d", "etc/alternatives")
 """Files of the dynamic linker, and alternatives."""
+OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
+"""How the host promises memory; QEMU reads it where it is to have room that it does not use yet."""
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 T = TypeVar("T")
@@ -61,6 +63,7 @@ def within(place: Path, program: str, devices: Sequence[Path], function: Callabl
     kept = os.umask(0o022)  # of this thread alone, after unshare: QEMU's user must have access
     for one in shown:
         _show(one)
+    _copy(OVERCOMMIT)
     os.umask(kept)
     mount(None, ".", _MS_REMOUNT | _MS_RDONLY | _BARE)
     check(libc.pivot_root(b".", b"."))
@@ -106,6 +109,14 @@ def _show(path: Path) -> None:
                 len(_READ_ONLY),
             )
         )
+
+
+def _copy(path: Path) -> None:
+    """Copy a small file below the working directory, if it exists."""
+    if path.exists():
+        here = path.relative_to("/")
+        here.parent.mkdir(parents=True, exist_ok=True)
+        here.write_bytes(path.read_bytes())
 
 
 async def obstacle(directory: Path, program: str, privileges: Sequence[str]) -> str:

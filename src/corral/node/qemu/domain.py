@@ -50,7 +50,7 @@ class Domain:
     """A VMI with its drives by volume name, on an accelerator.
 
     ``resumes``: from a saved memory or another machine's, instead of booting; ``machine_type``: of
-    that machine, instead of the VMI's.
+    that machine, instead of the VMI's; ``is_strict``: the host promises no more memory than it has.
     """
 
     vmi: VirtualMachineInstance
@@ -59,6 +59,7 @@ class Domain:
     drives: Mapping[str, Drive] = field(default_factory=dict)
     resumes: bool = False
     machine_type: str = ""
+    is_strict: bool = False
 
 
 def option(name: str, **values: Any) -> list[str]:

@@ -30,6 +30,7 @@ from corral.node.qemu.live_migration import SourceMigration
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
 from corral.node.qemu.plugs import QemuPlugs
 from corral.node.qemu.power_button import Reboot
+from corral.node.qemu.resizing import QemuResizing
 from corral.node.qemu.sockets import connect
 from corral.node.streams import StreamLine
 
@@ -81,6 +82,7 @@ class QemuGuest:
         self._link = AgentLink(monitor.events)
         self.agent = QemuAgent(directory / AGENT)
         self.plugs = QemuPlugs(monitor)
+        self.resizing = QemuResizing(monitor)
         self._migration = SourceMigration(monitor, process.identity.pid)
         process.on_end(lambda: monitor.events.put_nowait(END))
 
@@ -121,6 +123,7 @@ class QemuGuest:
             yield Change.AGENT_CONNECTED if is_open else Change.AGENT_DISCONNECTED
         while (event := await self._monitor.events.get()) not in (END, SILENCE):
             self.plugs.on_event(event)
+            self.resizing.on_event(event)
             self._migration.on_event(event)
             if self._is_save_event(event) or self._is_migration_event(event):
                 continue

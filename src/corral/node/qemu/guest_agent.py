@@ -78,6 +78,16 @@ class _HostName(msgspec.Struct, rename="kebab"):
     host_name: str
 
 
+class _Processor(msgspec.Struct, rename="kebab"):
+    logical_id: int
+    online: bool
+
+
+class _MemoryBlock(msgspec.Struct, rename="kebab"):
+    phys_index: int
+    online: bool
+
+
 class _Started(msgspec.Struct):
     pid: int
 
@@ -194,6 +204,26 @@ class QemuAgent:
         encoded = base64.b64encode(password.encode()).decode()
         arguments = {"username": user, "password": encoded, "crypted": False}
         await self._execute("guest-set-user-password", _Nothing, arguments)
+
+    async def bring_online(self) -> None:
+        async with self._connect() as connection:
+            processors = await connection.execute("guest-get-vcpus", list[_Processor])
+            offline: list[Document] = [
+                {"logical-id": each.logical_id, "online": True}
+                for each in processors
+                if not each.online
+            ]
+            if offline:
+                await connection.execute("guest-set-vcpus", int, {"vcpus": offline})
+            blocks = await connection.execute("guest-get-memory-blocks", list[_MemoryBlock])
+            offline = [
+                {"phys-index": each.phys_index, "online": True}
+                for each in blocks
+                if not each.online
+            ]
+            if offline:
+                arguments = {"mem-blks": offline}
+                await connection.execute("guest-set-memory-blocks", list[Any], arguments)
 
     async def reboot(self) -> None:
         """Reboot the guest; an agent that complies does not answer."""

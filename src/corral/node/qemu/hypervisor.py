@@ -248,6 +248,7 @@ class Qemu:
                 drives=definition.drives,
                 resumes=definition.memory is not None or definition.receives,
                 machine_type=_received_type(definition, finding.machine_types),
+                is_strict=_is_strict(),
             )
             start = partial(
                 launch,
@@ -279,6 +280,14 @@ class Qemu:
                 await monitor.close()
             raise
         return QemuGuest(directory, process, monitor, state["status"])
+
+
+def _is_strict() -> bool:
+    """Report whether the host promises no more memory than it has (vm.overcommit_memory)."""
+    try:
+        return chroot.OVERCOMMIT.read_text().strip() == "2"
+    except OSError:
+        return False
 
 
 def _launcher(finding: Finding) -> str:

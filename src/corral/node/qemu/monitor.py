@@ -18,6 +18,8 @@ SECONDS = 10.0  # QEMU answers within milliseconds, unless it hangs
 Event = Mapping[str, Any]
 
 TRAY_MOVED = "DEVICE_TRAY_MOVED"
+PROCESSOR_SEEN = "ACPI_DEVICE_OST"
+"""The guest has handled a vCPU that was plugged in."""
 _USED_EVENTS = frozenset(
     {
         "BLOCK_IO_ERROR",
@@ -26,6 +28,7 @@ _USED_EVENTS = frozenset(
         "BLOCK_JOB_READY",
         "DEVICE_DELETED",
         "GUEST_PANICKED",
+        "MEMORY_DEVICE_SIZE_CHANGE",
         "MIGRATION",
         "RESET",
         "RESUME",
@@ -62,7 +65,8 @@ class Monitor:
     """A connection to one QEMU, which accepts one client at a time.
 
     ``events`` is the queue of QEMU's events; ``awaited``: CD-ROM drives whose guest was requested
-    to open them.  That event is queued once per request, as a guest may cause it at will.
+    to open them; ``awaited_processors``: how many vCPUs were plugged in that it has not seen yet.
+    Those events are queued once per request, as a guest may cause them at will.
     """
 
     def __init__(self, client: QMPClient) -> None:
@@ -70,6 +74,7 @@ class Monitor:
         self._lending = asyncio.Lock()
         self.events: asyncio.Queue[Event] = asyncio.Queue()
         self.awaited: set[str] = set()
+        self.awaited_processors = 0
         # The library queues every event for ever in its own listener; the filter lets none through.
         client.events.event_filter = self._filter
 
@@ -80,6 +85,9 @@ class Monitor:
 
     def _is_awaited(self, event: Event) -> bool:
         data = event.get("data", {})
+        if event["event"] == PROCESSOR_SEEN and self.awaited_processors > 0:
+            self.awaited_processors -= 1
+            return True
         drive = device_id(data.get("id", ""))
         if not (event["event"] == TRAY_MOVED and data.get("tray-open") and drive in self.awaited):
             return False

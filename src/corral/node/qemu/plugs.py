@@ -14,6 +14,7 @@ from typing import Any
 
 from corral.api.kinds.vmi.disks import Disk
 from corral.api.kinds.vmi.hotplug import HotplugDisk
+from corral.api.kinds.vmi.live_update import queues
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.host.open_disks import opened
 from corral.node.hypervisor import DiskBusyError, Drive, GuestError
@@ -116,7 +117,7 @@ class QemuPlugs:
             return
         name = device_name(disk.name, plug.claim)
         node = node_name(name)
-        properties = attachment(name, node, disk, drive)
+        properties = attachment(name, node, disk, drive, queue_count=queues(vmi))
         if bus_of(disk) == "virtio":
             properties["bus"] = await self._free_port(devices)
         elif SCSI not in devices:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from corral.node.hypervisor import Change, GuestInfo
+from corral.node.hypervisor import Change, GuestInfo, GuestSize
 from corral.node.state.machine_record import Outcome
 
 
@@ -97,6 +97,10 @@ class Facts:
     """True if the guest is stopped while its memory is saved."""
     plugs: Mapping[str, Plugged] | None = None
     """Hotplugged disks, by volume; None until the hypervisor was queried."""
+    size: GuestSize | None = None
+    """vCPUs and memory, of a machine with room for more; None until the hypervisor was queried."""
+    resize_failure: str = ""
+    """Why vCPUs or memory cannot be plugged in; empty if they can."""
     unhealthy: str = ""
     """Message of its failed liveness probe; a machine that is ended for that has failed."""
     evicted: str = ""

@@ -16,9 +16,20 @@ from corral.api.kinds.core.node_pressure import EVICTED
 from corral.api.kinds.vmi.addresses import POD_INTERFACE, USER_NETWORK, guest_address, mac_of
 from corral.api.kinds.vmi.derived import guest_memory, processors
 from corral.api.kinds.vmi.live_migration import live_migratable, migration_method
+from corral.api.kinds.vmi.live_update import (
+    MEMORY_CHANGE,
+    VCPU_CHANGE,
+    boot_memory,
+    current_memory,
+    has_condition,
+    max_memory_bytes,
+    present_processors,
+    requested_guest,
+)
 from corral.api.kinds.vmi.networks import Interface
 from corral.api.kinds.vmi.vmi import FINAL_PHASES, UNKNOWN, VirtualMachineInstance
 from corral.api.object import Condition, Document
+from corral.api.quantity import NANO, Amount, Form
 from corral.node.hypervisor import GuestInterface
 from corral.node.state.facts import OOM_KILLED, PAUSED_BY_USER, Facts, State
 from corral.node.status.volume_status import volume_status
@@ -30,6 +41,7 @@ IMAGE_REASONS = frozenset(
 """Reasons that the VMI controller copies from the pod to Synchronized."""
 _MAX_GUEST_INTERFACES = 16
 """Limit of reported interfaces that are not in the spec: a guest may create any number."""
+_RESIZE_FAILED = "HotPlugFailed"
 _OURS = frozenset({"Scheduled", "Running", UNKNOWN})
 _CONTROLLERS = IMAGE_REASONS | {"FailedCreate", "FailedPvcNotFound"}
 
@@ -81,10 +93,51 @@ def _of_running(facts: Facts, vmi: VirtualMachineInstance, launcher: str) -> Doc
     interfaces = _interfaces(vmi, facts)
     if interfaces != msgspec.to_builtins(vmi.status.interfaces):
         changes["interfaces"] = interfaces
+    changes |= _size(facts, vmi)
     volumes = volume_status(vmi, facts)
     if volumes != msgspec.to_builtins(vmi.status.volume_status):
         changes["volumeStatus"] = volumes
     return changes
+
+
+def _size(facts: Facts, vmi: VirtualMachineInstance) -> Document:
+    """Return the changes of a guest into which vCPUs and memory can be plugged."""
+    size, status = facts.size, vmi.status
+    if size is None:
+        return {}
+    changes: Document = {}
+    _, cores, threads = layout = present_processors(vmi)
+    sockets = size.processors // (cores * threads)
+    if sockets != layout.sockets:
+        changes["currentCPUTopology"] = layout._replace(sockets=sockets)._asdict()
+    present = (size.boot_bytes, size.memory_bytes)
+    known = boot_memory(vmi).rounded_up(), current_memory(vmi).rounded_up()
+    if max_memory_bytes(vmi.spec.domain) and present != known and status.memory is not None:
+        boot, current = (str(Amount(each * NANO, Form.BINARY)) for each in present)
+        changes["memory"] = {"guestAtBoot": boot, "guestCurrent": current}
+    return changes
+
+
+def _of_resizing(facts: Facts, vmi: VirtualMachineInstance) -> dict[str, tuple[str, str, str]]:
+    """Return the conditions of vCPUs and memory that are being plugged in.
+
+    The VMI controller sets them; they go once the guest has what it is to have.
+    """
+    size, domain = facts.size, vmi.spec.domain
+    if size is None:
+        return {}
+    done = {
+        VCPU_CHANGE: size.processors >= processors(domain).total,
+        MEMORY_CHANGE: size.memory_bytes
+        == requested_guest(vmi).rounded_up()
+        == guest_memory(domain).rounded_up(),
+    }
+    failure = facts.resize_failure
+    return {
+        name: ("True", _RESIZE_FAILED if failure else "", failure)
+        for name, is_done in done.items()
+        if has_condition(vmi, name) and not is_done
+    }
 
 
 def _reason(facts: Facts) -> Document:
@@ -115,11 +168,13 @@ def _phase_history(vmi: VirtualMachineInstance, phase: str, now: str) -> Documen
 
 def _running_facts(vmi: VirtualMachineInstance, machine_type: str) -> Document:
     domain = vmi.spec.domain
-    facts: Document = {"currentCPUTopology": processors(domain)._asdict()}
+    facts: Document = {}
+    if vmi.status.phase != UNKNOWN:  # else it ran before, and may have grown since
+        facts["currentCPUTopology"] = processors(domain)._asdict()
+        amounts = ("guestAtBoot", "guestCurrent", "guestRequested")
+        facts["memory"] = dict.fromkeys(amounts, str(guest_memory(domain)))
     if name := machine_type or (domain.machine.type if domain.machine is not None else ""):
         facts["machine"] = {"type": name}
-    amounts = ("guestAtBoot", "guestCurrent", "guestRequested")
-    facts["memory"] = dict.fromkeys(amounts, str(guest_memory(domain)))
     facts["migrationMethod"] = migration_method(vmi)
     return facts
 
@@ -146,6 +201,10 @@ def _conditions(
     if facts.state is State.RUNNING:
         migratable = live_migratable(vmi, alone=alone)
         desired[migratable.type] = (migratable.status, migratable.reason, migratable.message)
+    if facts.size is not None:
+        resizing = _of_resizing(facts, vmi)
+        set_by_us = (each for each in (VCPU_CHANGE, MEMORY_CHANGE) if has_condition(vmi, each))
+        desired |= {name: resizing.get(name) for name in set_by_us}
     if facts.credentials is not None:
         status = "False" if facts.credentials else "True"
         desired["AccessCredentialsSynchronized"] = (status, "", facts.credentials)

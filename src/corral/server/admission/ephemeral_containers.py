@@ -9,11 +9,16 @@ from typing import Any, Final
 from corral.api.errors import Cause
 from corral.api.kind import at
 from corral.api.kinds.causes import forbidden
-from corral.api.kinds.core.pod import IMMUTABLE, POD, container_causes, container_default
+from corral.api.kinds.core.pod import (
+    EPHEMERAL_CONTAINERS,
+    IMMUTABLE,
+    POD,
+    container_causes,
+    container_default,
+)
 from corral.api.object import Document
-from corral.server.request.call import Call, Prepare, storage
+from corral.server.request.call import Call
 
-(SUBRESOURCE,) = POD.parts
 _FIELD: Final = "ephemeralContainers"
 _PATH: Final = f"spec.{_FIELD}"
 _WARNING: Final = (
@@ -28,7 +33,7 @@ def prepare(call: Call, document: Document, old: Document | None) -> None:
     Raises Invalid for invalid ones, and for changes of existing ones.
     """
     new, previous = at(document, "spec", _FIELD) or [], at(old, "spec", _FIELD) or []
-    if old is not None and call.subresource == SUBRESOURCE:
+    if old is not None and call.subresource == EPHEMERAL_CONTAINERS:
         document.clear()
         document |= old | {"spec": old["spec"] | {_FIELD: new}}
         for container in new:
@@ -67,6 +72,3 @@ def _changes(new: Mapping[Any, Document], previous: list[Document]) -> Iterator[
             word = "removed" if current is None else "changed"
             name = container["name"]
             yield forbidden(_PATH, f'existing ephemeral containers "{name}" may not be {word}\n')
-
-
-PREPARERS: Final[Mapping[str, Prepare]] = {storage(POD): prepare}

@@ -11,7 +11,7 @@ from corral.api.kinds.priority_class import PRIORITY_CLASS
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.kinds.table import KindTable
 from corral.api.object import Document
-from corral.server.admission import default_tolerations, ephemeral_containers
+from corral.server.admission import default_tolerations, ephemeral_containers, pod_resize
 from corral.server.admission.certificate_requests import CertificateRequests
 from corral.server.admission.clone_authorization import CloneAuthorization
 from corral.server.admission.external_ips import ServiceExposure
@@ -69,7 +69,7 @@ class Plugins:
         return cls(
             preparers={
                 **signing.preparers(),
-                **ephemeral_containers.PREPARERS,
+                storage(POD): _prepare_pod,
                 **clones.preparers(),
             },
             allocators={
@@ -91,6 +91,11 @@ class Plugins:
                 Migrations(store).guards(),
             ),
         )
+
+
+def _prepare_pod(call: Call, document: Document, old: Document | None) -> None:
+    ephemeral_containers.prepare(call, document, old)
+    pod_resize.prepare(call, document, old)
 
 
 def _only(names: Container[str], steps: Mapping[str, Step]) -> Mapping[str, Step]:

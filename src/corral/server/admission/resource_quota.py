@@ -13,6 +13,7 @@ import msgspec
 from lightkube.models.core_v1 import Pod, ResourceQuota
 
 from corral.api.kind import Kind
+from corral.api.kinds.core.pod import POD
 from corral.api.kinds.core.pod_resources import Amounts, amounts
 from corral.api.kinds.core.resource_quota import RESOURCE_QUOTA
 from corral.api.object import Document
@@ -48,7 +49,7 @@ class QuotaAdmission:
         """
         if not kind.namespaced or kind.resource in UNCOUNTED:
             return
-        if old is not None and kind.resource not in CHANGING:
+        if old is not None and not _may_use_more(kind, document, old):
             return
         namespace = document["metadata"]["namespace"]
         records = self._store.objects(storage(RESOURCE_QUOTA), namespace)
@@ -127,6 +128,13 @@ class _Evaluation:
 
     def _matching_names(self, quota: ResourceQuota, usage: Usage) -> list[str]:
         return matching_names(quota.spec, self._kind, usage) if quota.spec is not None else []
+
+
+def _may_use_more(kind: Kind, document: Document, old: Document) -> bool:
+    """Report whether an update may change the usage of an object: a pod can be resized."""
+    if kind.resource == POD.resource:
+        return bool(document.get("spec") != old.get("spec"))
+    return kind.resource in CHANGING
 
 
 def _name(quota: ResourceQuota) -> str:

@@ -65,14 +65,17 @@ async def answer(rest: Rest, call: Call) -> Response:
     deletion = delete.plan_deletion(rest, call, record, options)
     denied = await evacuation.denial(rest, call, pod, admitted)
     if denied is not None:
-        if denied.marked is not None and not options.dry_run:
-            key = Key(call.namespace, denied.marked["metadata"]["name"])
-            await rest.store.write(storage(VIRTUAL_MACHINE_INSTANCE), key, denied.marked)
+        await _store_marked(rest, call, denied.marked, dry_run=options.dry_run)
         raise denied.error()
     now = rfc3339(rest.now())
     budget = None if _is_over(pod) else _budget(rest, pod)
     if budget is not None:
-        budget = spent(budget, pod, now)
+        try:
+            budget = spent(budget, pod, now)
+        except TooManyRequests:
+            marked = await evacuation.requested_replacement(rest, call, pod)
+            await _store_marked(rest, call, marked, dry_run=options.dry_run)
+            raise
     if not options.dry_run:
         if deletion is not None:
             _mark(deletion, now)
@@ -82,6 +85,13 @@ async def answer(rest: Rest, call: Call) -> Response:
         await asyncio.gather(*staged)
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return json_response(encode({**status, "code": 201}), status=201)
+
+
+async def _store_marked(rest: Rest, call: Call, marked: Document | None, *, dry_run: bool) -> None:
+    """Store a VMI that an eviction has marked."""
+    if marked is not None and not dry_run:
+        key = Key(call.namespace, marked["metadata"]["name"])
+        await rest.store.write(storage(VIRTUAL_MACHINE_INSTANCE), key, marked)
 
 
 def _options(call: Call, eviction: Document) -> delete.Options:

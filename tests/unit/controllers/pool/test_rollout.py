@@ -6,13 +6,23 @@ import pytest
 from hypothesis import given, strategies as st
 from tests.unit.controllers.pool.make import LABELS, make_vmi, pool, vm
 
+from corral.api.object import Condition
 from corral.controllers.pool.availability import is_available, max_unavailable
 from corral.controllers.pool.revisions import History, Step, name_of, revision
 from corral.controllers.pool.rollout import Rollout, plan
 from corral.controllers.pool.scale_plan import LEAVING
 
 GROWN = {
-    "template": {"metadata": {"labels": LABELS}, "spec": {"domain": {"memory": {}, "devices": {}}}}
+    "template": {
+        "metadata": {"labels": LABELS},
+        "spec": {"domain": {"cpu": {"cores": 2}, "devices": {}}},
+    }
+}
+SOCKETS = {
+    "template": {
+        "metadata": {"labels": LABELS},
+        "spec": {"domain": {"cpu": {"sockets": 2}, "devices": {}}},
+    }
 }
 DISKS = {"dataVolumeTemplates": [{"metadata": {"name": "d"}, "spec": {"source": {"blank": {}}}}]}
 STOPPED = {"runStrategy": "Halted"}
@@ -53,7 +63,6 @@ def test_a_virtual_machine_is_outdated_by_its_template_only():
         (GROWN, "", True, Step.RESTART),
         (GROWN, "web-1", False, Step.RESTART),
         (DISKS, "web-1", True, Step.RECREATE),
-        (LARGE, "web-1", True, Step.RESTART),
         (LIKES, "web-1", True, Step.RESTART),
         (STOPPED, "web-1", True, Step.LABEL),
     ],
@@ -63,6 +72,30 @@ def test_the_required_update_of_a_vmi_depends_on_the_change(template, label, exi
     one = vm(now, revision="web-2")
     found = history(now, old) if existing else history(now)
     assert found.step(one, make_vmi(one, revision=label)) is step
+
+
+@pytest.mark.parametrize("template", [SOCKETS, LARGE])
+@pytest.mark.parametrize(
+    ("condition", "generation", "growing", "step"),
+    [
+        ("", "1", False, Step.NOTHING),
+        ("RestartRequired", "1", False, Step.RESTART),
+        ("", "2", True, Step.NOTHING),
+        ("", "2", False, Step.LABEL),
+    ],
+)
+def test_what_can_be_plugged_in_is_left_to_the_vm_controller(
+    template, condition, generation, growing, step
+):
+    old, now = pool(generation=1), pool(generation=2, template=template)
+    conditions = [{"type": condition, "status": "True"}] if condition else []
+    one = vm(now, revision="web-2", status={"conditions": conditions})
+    one.metadata.generation = 2
+    vmi = make_vmi(one, revision="web-1")
+    vmi.metadata.annotations["kubevirt.io/vm-generation"] = generation
+    if growing:
+        vmi.status.conditions.append(Condition(type="HotVCPUChange", status="True"))
+    assert history(now, old).step(one, vmi) is step
 
 
 def test_a_vm_with_an_unknown_revision_is_not_updated():

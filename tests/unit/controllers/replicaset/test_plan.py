@@ -4,6 +4,7 @@ from hypothesis import given, strategies as st
 from tests.unit.controllers.make import make_vmi, replica_set
 
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
+from corral.api.kinds.vmi.replacement import REPLACE_AFTER_READY, REPLACEMENT_REQUESTED
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.controllers.replicaset.plan import (
     DELETION_COST,
@@ -131,3 +132,54 @@ def test_a_new_vmi_is_the_template_with_a_name_prefix_without_a_dash():
 def test_the_prefix_is_the_templates_name_before_its_generate_name():
     one = replica_set(name="set", template_name="test")
     assert new_vmi(one)["metadata"]["generateName"] == "test"
+
+
+# ------------------------------------------------------------------ replaced after ready
+
+
+def surging(replicas, *members):
+    """The plan of a set that replaces after ready; members are (ready, is to leave)."""
+    one = replica_set(replicas=replicas)
+    one.metadata.annotations = {REPLACE_AFTER_READY: "true"}
+    owned = []
+    for number, (ready, leaves) in enumerate(members):
+        vmi = make_vmi(name=f"m{number}", phase="Running", ready=ready, node="node0")
+        if leaves:
+            vmi.metadata.annotations = {REPLACEMENT_REQUESTED: "node0"}
+        owned.append(vmi)
+    return plan(one, owned)
+
+
+def names(vmis):
+    return sorted(vmi.metadata.name for vmi in vmis)
+
+
+def test_a_marked_vmi_is_replaced_before_it_goes():
+    begun = surging(2, (True, False), (True, True))
+    assert (begun.create, begun.delete) == (1, ())
+    waiting = surging(2, (True, False), (True, True), (False, False))
+    assert (waiting.create, waiting.delete) == (0, ())
+    done = surging(2, (True, False), (True, True), (True, False))
+    assert (done.create, names(done.delete)) == (0, ["m1"])
+
+
+def test_as_many_marked_vmis_go_as_there_are_ready_ones_to_spare():
+    decided = surging(3, (True, True), (True, True), (True, True), (True, False), (False, False))
+    assert (decided.create, len(decided.delete)) == (1, 1)
+
+
+def test_a_marked_vmi_that_is_not_ready_goes_at_once():
+    decided = surging(2, (True, False), (False, True))
+    assert (decided.create, names(decided.delete)) == (1, ["m1"])
+
+
+def test_a_set_that_shrinks_lets_marked_vmis_go():
+    assert names(surging(1, (True, False), (True, True)).delete) == ["m1"]
+    assert names(surging(0, (True, False), (True, True)).delete) == ["m0", "m1"]
+
+
+def test_without_the_annotation_of_the_set_a_mark_changes_nothing():
+    vmi = make_vmi(name="m0", phase="Running", ready=True, node="node0")
+    vmi.metadata.annotations = {REPLACEMENT_REQUESTED: "node0"}
+    decided = plan(replica_set(replicas=1), [vmi])
+    assert (decided.create, decided.delete) == (0, ())

@@ -121,6 +121,18 @@ async def test_a_machine_with_a_too_low_limit_is_not_started(state, limits, nano
     assert limits.fresh == [False], "one that runs is bounded"
 
 
+async def test_limits_follow_those_of_a_resized_pod(fence, limits, state):
+    more = Bounds(cpu_nanos=600_000_000, memory_bytes=128 << 20)
+    await fence.change(more, GUEST)
+    assert state.record.bounds == more
+    assert limits.fresh == [False]
+    await fence.change(more, GUEST)
+    assert limits.fresh == [False], "it has them"
+    unlimited = MachineLimits(state, None)
+    await unlimited.change(BOUNDS, GUEST)
+    assert state.record.bounds == more
+
+
 async def test_a_running_guest_that_cannot_be_limited_runs_on_and_is_reported(
     fence, limits, recorded
 ):

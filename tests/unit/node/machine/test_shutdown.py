@@ -2,8 +2,10 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hollow.hypervisor import Behaviour, Hollow
 from corral.node.hypervisor import Definition, StuckError
 from corral.node.machine.shutdown import end_machines
@@ -35,7 +37,8 @@ async def machine(hypervisor, node, name):
     directory.mkdir(parents=True)
     known = {"namespace": "default", "instance": name, "uid": name, "pod": name, "pod_uid": name}
     records.write(directory, Record(**known, stage=Stage.STARTED))
-    vmi = type("Vmi", (), {"spec": None})()
+    document = {"metadata": {"name": name}, "spec": {"domain": {"devices": {}}}}
+    vmi = msgspec.convert(document, VirtualMachineInstance)
     guest = await hypervisor.start(Definition(vmi=vmi, directory=directory))
     await guest.resume()
     return guest

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from corral.api.kinds.vmi.status import CpuTopology
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Drive, Layer
 from corral.node.qemu.argv import SANDBOX, argv
@@ -130,6 +131,12 @@ def test_kvm_has_the_host_cpu_model_by_default():
 def test_topology_defaults_to_one_of_each():
     assert value(argv(domain({"cpu": {"cores": 2}})), "-smp") == "2,sockets=1,cores=2,threads=1"
     assert value(argv(domain()), "-smp") == "1,sockets=1,cores=1,threads=1"
+    roomy = domain({"cpu": {"sockets": 1, "cores": 2, "maxSockets": 3}})
+    assert value(argv(roomy), "-smp") == "2,sockets=3,cores=2,threads=1,maxcpus=6"
+    full = domain({"cpu": {"sockets": 3, "maxSockets": 3}})
+    assert value(argv(full), "-smp") == "3,sockets=3,cores=1,threads=1"
+    full.vmi.status.current_cpu_topology = CpuTopology(sockets=2, cores=1, threads=1)
+    assert value(argv(full), "-smp") == "2,sockets=3,cores=1,threads=1,maxcpus=3"
 
 
 def test_a_cpu_limit_counts_as_sockets_without_a_topology():

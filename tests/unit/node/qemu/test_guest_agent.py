@@ -427,6 +427,36 @@ async def test_keys_replace_earlier_ones_and_passwords_are_not_crypted(agent):
     ]
 
 
+async def test_what_was_plugged_in_is_brought_online(agent):
+    asked = []
+    answers = {
+        "guest-get-vcpus": [
+            {"logical-id": 0, "online": True, "can-offline": False},
+            {"logical-id": 1, "online": False, "can-offline": True},
+        ],
+        "guest-set-vcpus": 1,
+        "guest-get-memory-blocks": [
+            {"phys-index": 7, "online": True, "can-offline": True},
+            {"phys-index": 8, "online": False, "can-offline": True},
+        ],
+        "guest-set-memory-blocks": [{"phys-index": 8, "response": "success"}],
+    }
+
+    def note(request):
+        if request["execute"].startswith("guest-set"):
+            asked.append(request)
+        return honest(request, answers)
+
+    await QemuAgent(await agent(note)).bring_online()
+    assert asked == [
+        {"execute": "guest-set-vcpus", "arguments": {"vcpus": [{"logical-id": 1, "online": True}]}},
+        {
+            "execute": "guest-set-memory-blocks",
+            "arguments": {"mem-blks": [{"phys-index": 8, "online": True}]},
+        },
+    ]
+
+
 async def test_an_agent_without_commands_for_credentials_is_reported(agent):
     talker = QemuAgent(await agent(honest))
     with pytest.raises(GuestError, match="the guest agent refuses: no"):

@@ -9,10 +9,11 @@ from lightkube.models.core_v1 import Container, Pod, PodStatus
 from corral.api.kinds.core.pod import ready
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.vmi.addresses import mac
+from corral.api.kinds.vmi.domain import Cpu, Memory
 from corral.api.kinds.vmi.networks import Bridge
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.schema import schema_for
-from corral.node.hypervisor import Change, GuestInfo, GuestInterface
+from corral.node.hypervisor import Change, GuestInfo, GuestInterface, GuestSize
 from corral.node.state.facts import Facts, State, Trouble, fold
 from corral.node.status.pod_status import differs, pod_status
 from corral.node.status.vmi_status import instance_status
@@ -190,6 +191,56 @@ def test_a_running_vmi_shows_what_it_was_started_in():
     shown.status.launcher_container_image_version = "corral/launcher:1 QEMU 8"
     again = instance_status(RUNNING, shown, a_pod(), NOW, **started)
     assert "launcherContainerImageVersion" not in again
+
+
+def grown(requested="1Gi", growing=("HotVCPUChange", "HotMemoryChange"), phase="Running"):
+    """A VMI into which a socket, and memory up to ``requested``, are being plugged."""
+    amounts = {"guestAtBoot": "1Gi", "guestCurrent": "1Gi", "guestRequested": requested}
+    one = vmi(
+        phase,
+        currentCPUTopology={"sockets": 1, "cores": 2, "threads": 1},
+        memory=amounts,
+        conditions=[{"type": name, "status": "True"} for name in growing],
+    )
+    one.spec.domain.cpu = Cpu(sockets=2, cores=2, threads=1, max_sockets=4)
+    one.spec.domain.memory = Memory(guest=requested, max_guest="4Gi")
+    return one
+
+
+def sized(processors, plugged=0, **facts):
+    size = GuestSize(processors, 1 << 30, plugged, plugged)
+    return replace(RUNNING, size=size, **facts)
+
+
+def test_what_is_plugged_in_is_shown_and_ends_its_condition():
+    changes = instance_status(sized(4, 1 << 30), grown("2Gi"), a_pod(), NOW)
+    assert changes["currentCPUTopology"] == {"sockets": 2, "cores": 2, "threads": 1}
+    assert changes["memory"] == {"guestAtBoot": "1Gi", "guestCurrent": "2Gi"}
+    kinds = {each["type"] for each in changes["conditions"]}
+    assert not kinds & {"HotVCPUChange", "HotMemoryChange"}
+
+
+def test_what_is_not_plugged_in_yet_keeps_its_condition():
+    changes = instance_status(sized(2, 1 << 29), grown("2Gi"), a_pod(), NOW)
+    assert changes["memory"]["guestCurrent"] == "1536Mi"
+    assert "currentCPUTopology" not in changes
+    for name in ("HotVCPUChange", "HotMemoryChange"):
+        assert condition(changes, name)["status"] == "True"
+
+
+def test_why_nothing_can_be_plugged_in_is_shown():
+    facts = sized(2, resize_failure="no room")
+    found = condition(instance_status(facts, grown(), a_pod(), NOW), "HotVCPUChange")
+    assert (found["status"], found["reason"]) == ("True", "HotPlugFailed")
+    assert found["message"] == "no room"
+
+
+def test_a_vmi_that_answers_again_keeps_its_size():
+    silent = grown("2Gi", (), phase="Unknown")
+    changes = instance_status(sized(2), silent, a_pod(), NOW)
+    assert changes["phase"] == "Running"
+    assert "memory" not in changes
+    assert "currentCPUTopology" not in changes
 
 
 def test_the_status_of_a_vmi_conforms_to_its_schema():

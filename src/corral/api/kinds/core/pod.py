@@ -31,6 +31,8 @@ from corral.api.quantity import amount
 GRACE_SECONDS = 30
 DEFAULT_ACCOUNT = "default"
 """The ServiceAccount of pods that name none; each namespace has it."""
+EPHEMERAL_CONTAINERS, RESIZE = "ephemeralcontainers", "resize"
+"""Subresources by which parts of the spec are changed."""
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 IMMUTABLE = (
     "pod updates may not change fields other than `spec.containers[*].image`,"
@@ -233,12 +235,12 @@ def container_causes(path: str, container: dict[str, Any], names: set[str]) -> I
 
 
 def _immutable_part(spec: dict[str, Any]) -> dict[str, Any]:
-    """Return a spec without the fields that an update may change."""
+    """Return a spec without the fields that an update, or a subresource, may change."""
     mutable = ("activeDeadlineSeconds", "tolerations", "schedulingGates", "ephemeralContainers")
     rest = {name: value for name, value in spec.items() if name not in mutable}
     for part in ("containers", "initContainers"):
         rest[part] = [
-            {name: value for name, value in one.items() if name != "image"}
+            {name: value for name, value in one.items() if name not in ("image", "resources")}
             for one in spec.get(part) or ()
         ]
     return rest
@@ -329,7 +331,7 @@ POD = kubernetes_kind(
         "status.podIP": text("status", "podIP"),
         "status.nominatedNodeName": text("status", "nominatedNodeName"),
     },
-    parts=("ephemeralcontainers",),
+    parts=(EPHEMERAL_CONTAINERS, RESIZE),
     default=default,
     default_create=default_create,
     validate=validate,

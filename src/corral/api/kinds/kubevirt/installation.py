@@ -2,8 +2,9 @@
 
 Nothing is installed here: the manager creates the one KubeVirt object and writes its status, since
 virtctl, user interfaces and operators read it.  Of its spec, ``cpuAllocationRatio``,
-``referencePolicy``, ``evictionStrategy``, ``workloadUpdateStrategy`` and most settings of
-``migrations`` have an effect; every other field gets a warning that names it.
+``referencePolicy``, ``evictionStrategy``, ``vmRolloutStrategy``, ``liveUpdateConfiguration``,
+``workloadUpdateStrategy`` and most settings of ``migrations`` have an effect; every other field
+gets a warning that names it.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +20,8 @@ from corral.api.kind import Kind, Verdict, Version, Webhook, at
 from corral.api.kinds.columns import age, field
 from corral.api.kinds.kubevirt import workload_update
 from corral.api.kinds.kubevirt.workload_update import WorkloadUpdateStrategy
-from corral.api.kinds.vmi import migration_configuration
+from corral.api.kinds.vmi import live_update, migration_configuration
+from corral.api.kinds.vmi.live_update import LiveUpdateConfiguration
 from corral.api.kinds.vmi.migration_configuration import (
     DEFAULTS,
     EFFECTIVE,
@@ -43,6 +45,11 @@ them into the spec, or expand also those that an earlier policy kept."""
 POLICY_FIELD: Final = "spec.configuration.instancetype.referencePolicy"
 RATIO_FIELD: Final = "spec.configuration.developerConfiguration.cpuAllocationRatio"
 EVICTION_FIELD: Final = "spec.configuration.evictionStrategy"
+ROLLOUT_FIELD: Final = "spec.configuration.vmRolloutStrategy"
+ROLLOUT_STRATEGIES: Final = ("Stage", "LiveUpdate")
+"""How a changed VirtualMachine reaches its running VMI: at the next start, or while it runs where
+that is possible (the default, as in KubeVirt)."""
+LIVE_UPDATE_FIELD: Final = "spec.configuration.liveUpdateConfiguration"
 EVICTION_STRATEGIES: Final = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
 
 _CONDITIONS = (
@@ -56,13 +63,18 @@ _MIGRATIONS: Final = "spec.configuration.migrations"
 _UPDATES: Final = "spec.workloadUpdateStrategy"
 _SECTIONS = (
     "configuration", "developerConfiguration", "instancetype", "migrations",
-    "workloadUpdateStrategy",
+    "workloadUpdateStrategy", "liveUpdateConfiguration",
 )  # fmt: skip
 _IMPLEMENTED = frozenset(
     {
         RATIO_FIELD,
         POLICY_FIELD,
         EVICTION_FIELD,
+        ROLLOUT_FIELD,
+        *(
+            f"{LIVE_UPDATE_FIELD}.{name}"
+            for name in ("maxHotplugRatio", "maxCpuSockets", "maxGuest")
+        ),
         *(f"{_MIGRATIONS}.{name}" for name in EFFECTIVE),
         *(f"{_UPDATES}.{name}" for name in workload_update.FIELDS),
     }
@@ -195,6 +207,18 @@ def eviction_strategy(kubevirt: KubeVirt | None) -> str | None:
     return value if value in EVICTION_STRATEGIES else None
 
 
+def live_updates(kubevirt: KubeVirt | None) -> LiveUpdateConfiguration | None:
+    """Return the room for live updates; None if changes of VirtualMachines wait for a start.
+
+    Invalid settings, which an earlier version may have stored, count as unset.
+    """
+    if _setting(kubevirt, ROLLOUT_FIELD) == "Stage":
+        return None
+    with suppress(ValueError):
+        return live_update.read_configuration(_setting(kubevirt, LIVE_UPDATE_FIELD))
+    return LiveUpdateConfiguration()
+
+
 def update_strategy(kubevirt: KubeVirt | None) -> WorkloadUpdateStrategy:
     """Return how outdated VMIs are renewed; an invalid strategy counts as none."""
     with suppress(ValueError):
@@ -227,6 +251,8 @@ _CHECKS: Final[tuple[tuple[str, Callable[[Any], object]], ...]] = (
     (RATIO_FIELD, _ratio),
     (POLICY_FIELD, _one_of(POLICIES)),
     (EVICTION_FIELD, _one_of(EVICTION_STRATEGIES)),
+    (ROLLOUT_FIELD, _one_of(ROLLOUT_STRATEGIES)),
+    (LIVE_UPDATE_FIELD, live_update.read_configuration),
     (_MIGRATIONS, migration_configuration.read),
     (_UPDATES, workload_update.read),
 )

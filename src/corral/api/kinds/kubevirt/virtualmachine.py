@@ -6,13 +6,15 @@ import msgspec
 
 from corral.api.kinds.cdi.datavolume import DataVolumeTemplate
 from corral.api.kinds.vmi.schema_bounds import MOST
-from corral.api.kinds.vmi.vmi import GROUP, Spec
+from corral.api.kinds.vmi.vmi import GROUP, Spec, VirtualMachineInstance
 from corral.api.object import AnyFields, Condition, Object, ObjectMeta, Struct, Time
 
 FINALIZER = "kubevirt.io/virtualMachineControllerFinalize"
 """The finalizer of a VirtualMachine and its VMI, which the VM controller removes."""
 GENERATION = "kubevirt.io/vm-generation"
 """Annotation of a VMI: the generation of its VirtualMachine that it corresponds to."""
+RESTART_REQUIRED = "RestartRequired"
+"""Condition of a VirtualMachine whose change waits for the next start."""
 IMMEDIATE_DATA_VOLUMES = "kubevirt.io/immediate-data-volume-creation"
 """Annotation of a VirtualMachine: ``false`` defers its DataVolumes to its first start."""
 
@@ -240,3 +242,9 @@ class VirtualMachine(Object, kw_only=True):
 
     spec: VirtualMachineSpec
     status: VirtualMachineStatus = msgspec.field(default_factory=VirtualMachineStatus)
+
+
+def generation(vmi: VirtualMachineInstance) -> int:
+    """Return the generation of its VirtualMachine that a VMI matches; 0 without the annotation."""
+    text = vmi.metadata.annotations.get(GENERATION, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0

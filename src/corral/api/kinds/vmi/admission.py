@@ -14,6 +14,7 @@ from corral.api.errors import BadRequest, Cause, limited
 from corral.api.kind import Verdict, at
 from corral.api.kinds.label_selectors import count_causes
 from corral.api.kinds.vmi.ineffective_fields import check_effects
+from corral.api.kinds.vmi.replacement import check_annotation
 from corral.api.kinds.vmi.shared_disks import shared_disks
 from corral.api.kinds.vmi.validation import check_spec
 from corral.api.kinds.vmi.validation.capacity import UUID, small_memory_warnings
@@ -90,6 +91,8 @@ def validate_replica_set(document: Document, old: Document | None, user: str) ->
     An unchanged spec passes: rules that became stricter since it was stored must not block changes
     of the set's metadata, such as the removal of its finalizers.
     """
+    if faults := check_annotation(document, old):
+        return Verdict(faults)
     spec = document.get("spec") or {}
     if old is not None and spec == old.get("spec"):
         return Verdict()

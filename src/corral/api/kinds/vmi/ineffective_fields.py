@@ -80,10 +80,11 @@ DOMAIN: Tree = {
     "cpu": {
         "cores": True,
         "sockets": True,
+        "maxSockets": True,
         "threads": True,
         "model": frozenset({"host-model", "host-passthrough"}),
     },
-    "memory": {"guest": True},
+    "memory": {"guest": True, "maxGuest": True},
     "machine": {"type": True},
     "firmware": {
         "uuid": True,

@@ -23,8 +23,8 @@ _DISKS = ("virtio_scsi", "ahci", "sd_mod", "sr_mod", "isofs")
 FIRST_MODULES = ("virtio_pci", "virtio_blk", "overlay", "crc32c_generic", "ext4", *_DISKS)
 MODULES = (
     *_DISKS,
-    # virtio: network card, agent's port, memory balloon, entropy
-    "virtio_net", "virtio_console", "virtio_balloon", "virtio_rng",
+    # virtio: network card, agent's port, memory balloon, entropy, memory that is plugged in
+    "virtio_net", "virtio_console", "virtio_balloon", "virtio_rng", "virtio_mem",
     # the other network cards that machines of KubeVirt may have
     "e1000", "e1000e", "8139cp",
     # the power button, and the file systems of other disks

@@ -45,6 +45,7 @@ WIDE = (
     "slub_min_objects=1 slub_max_order=0 transparent_hugepage=never init_on_alloc=0",
     "dhash_entries=1024 ihash_entries=1024 mhash_entries=512 mphash_entries=512",
     "thash_entries=512 uhash_entries=256",
+    "memhp_default_state=online",  # memory that is plugged in
     f"cgroup_disable={','.join(_CGROUPS)}",
     f"initcall_blacklist={','.join(_OMITTED_INITCALLS)}",
 )

@@ -12,6 +12,7 @@ from corral.node.qemu.devices.disks import disks
 from corral.node.qemu.devices.graphics import graphics
 from corral.node.qemu.devices.inputs import inputs
 from corral.node.qemu.devices.interfaces import interfaces
+from corral.node.qemu.devices.memory import memory
 from corral.node.qemu.devices.panic import panic
 from corral.node.qemu.devices.ports import ports
 from corral.node.qemu.devices.rng import rng
@@ -31,4 +32,5 @@ DEVICES: tuple[Callable[[Domain], list[str]], ...] = (
     watchdog,
     panic,
     balloon,
+    memory,
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 from corral.api.kinds.vmi import disks as kinds
 from corral.api.kinds.vmi.hotplug import hotplug_cdroms, hotplug_disks
+from corral.api.kinds.vmi.live_update import queues
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.disk_cache import DIRECT, THROUGH, mode
 from corral.node.hypervisor import Drive
@@ -63,7 +64,12 @@ def disks(domain: Domain) -> list[str]:
             for block in blocks(slot.node, slot.disk, slot.drive, files):
                 arguments += option("blockdev", **block)
         properties = attachment(
-            slot.id, slot.node, slot.disk, slot.drive, boot_index=slot.boot_index
+            slot.id,
+            slot.node,
+            slot.disk,
+            slot.drive,
+            queue_count=queues(domain.vmi),
+            boot_index=slot.boot_index,
         )
         if slot.disk.dedicated_io_thread and slot.bus == "virtio":
             properties["iothread"] = thread = f"iothread-{slot.node}"
@@ -151,6 +157,8 @@ def _controllers(buses: set[str], count: int, domain: Domain) -> list[str]:
 def scsi_controller(vmi: VirtualMachineInstance) -> dict[str, Any]:
     """Return the controller of all SCSI disks, in the port that is kept for it."""
     properties: dict[str, Any] = {"driver": "virtio-scsi-pci", "id": SCSI}
+    if (count := queues(vmi)) is not None:
+        properties["num_queues"] = count
     if (port := controller_port(vmi)) is not None:
         properties["bus"] = port
     return properties
@@ -212,9 +220,18 @@ def _block(**values: Any) -> dict[str, Any]:
 
 
 def attachment(
-    name: str, node: str, disk: kinds.Disk, drive: Drive | None, *, boot_index: int | None = None
+    name: str,
+    node: str,
+    disk: kinds.Disk,
+    drive: Drive | None,
+    *,
+    queue_count: int | None,
+    boot_index: int | None = None,
 ) -> dict[str, Any]:
-    """Return the device that shows a block node to the guest, without its address on the bus."""
+    """Return the device that shows a block node to the guest, without its address on the bus.
+
+    ``queue_count``: of a device that has one for each vCPU, None for QEMU's choice.
+    """
     is_cdrom = disk.cdrom is not None
     requested = disk.error_policy or "stop"
     policy = "enospc" if requested == "enospace" else requested  # KubeVirt's word, and QEMU's
@@ -237,7 +254,7 @@ def attachment(
         case "usb":
             properties |= {"driver": "usb-storage", "removable": is_cdrom}
         case _:
-            properties["driver"] = "virtio-blk-pci"
+            properties |= {"driver": "virtio-blk-pci", "num-queues": queue_count}
     return {key: value for key, value in properties.items() if value is not None}
 
 

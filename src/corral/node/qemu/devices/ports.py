@@ -7,8 +7,8 @@ the first disk that needs it.
 
 from collections.abc import Sequence
 
-from corral.api.kinds.vmi.derived import guest_memory
 from corral.api.kinds.vmi.hotplug import HotplugDisk, hotplug_disks
+from corral.api.kinds.vmi.live_update import boot_memory
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.qemu.domain import Domain, device
 
@@ -54,7 +54,7 @@ def disk_ports(vmi: VirtualMachineInstance) -> Sequence[str]:
 def _names(vmi: VirtualMachineInstance) -> Sequence[str]:
     if vmi.spec.domain.devices.disable_hotplug:
         return ()
-    large = guest_memory(vmi.spec.domain).rounded_up() > _LARGE_BYTES
+    large = boot_memory(vmi).rounded_up() > _LARGE_BYTES
     free = _FREE_OF_LARGE_MACHINES if large else _FREE
     used = sum(map(_is_virtio, hotplug_disks(vmi.spec).values()))
     return [f"{_PREFIX}{number}" for number in range(1 + used + free)]

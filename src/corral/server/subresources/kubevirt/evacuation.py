@@ -16,7 +16,7 @@ from corral.api.conditions import get_condition
 from corral.api.errors import MethodNotAllowed, TooManyRequests
 from corral.api.kind import Kind, at
 from corral.api.kinds.kubevirt.installation import EVICTION_FIELD, KEY, KUBEVIRT_KIND
-from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.kubevirt.kinds import REPLICA_SET, VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.kubevirt.migration import (
     DESCHEDULER,
     DESCHEDULER_NAME,
@@ -25,6 +25,7 @@ from corral.api.kinds.kubevirt.migration import (
     REQUESTED_BY,
 )
 from corral.api.kinds.vmi import live_migration
+from corral.api.kinds.vmi.replacement import REPLACEMENT_REQUESTED, replaces_after_ready
 from corral.api.object import Document, Key
 from corral.api.request import Response
 from corral.server.registry.rest import Updates
@@ -63,11 +64,43 @@ async def denial(rest: Updates, call: Call, pod: Document, eviction: Document) -
     strategy = at(vmi, "spec", "evictionStrategy") or _default_strategy(rest)
     if strategy == "LiveMigrate" and not _is_migratable(vmi):
         why = f"VMI {name} is configured with an eviction strategy but is not live-migratable"
-        return Denial(why)
+        return Denial(why, await requested_replacement(rest, call, pod))
     if not _is_to_be_evacuated(vmi, strategy):
         return None
     by_descheduler = at(eviction, "metadata", "annotations", REQUESTED_BY) == DESCHEDULER_NAME
     return await _evacuation(rest, call, pod, record, by_descheduler=by_descheduler)
+
+
+async def requested_replacement(rest: Updates, call: Call, pod: Document) -> Document | None:
+    """Return the VMI of a pod with the mark that its set shall replace it first.
+
+    None where its set does not ask for it, where it has the mark, and for other pods.
+    """
+    name = at(pod, "metadata", "annotations", "kubevirt.io/domain")
+    record = rest.store.latest(storage(_VMI), Key(call.namespace, name)) if name else None
+    node = at(pod, "spec", "nodeName")
+    if record is None or not node:
+        return None
+    vmi = record.document()
+    metadata = vmi["metadata"]
+    annotations = metadata.get("annotations") or {}
+    if at(vmi, "status", "nodeName") != node or annotations.get(REPLACEMENT_REQUESTED) == node:
+        return None
+    if not any(_asks(rest, call, owner) for owner in metadata.get("ownerReferences") or ()):
+        return None
+    metadata["annotations"] = {**annotations, REPLACEMENT_REQUESTED: node}
+    return await rest.evaluate_update(_ours(call, record.key.name), record, vmi)
+
+
+def _asks(rest: Updates, call: Call, owner: Document) -> bool:
+    """Return whether the owner of a VMI is a set that replaces after another one is ready."""
+    if not owner.get("controller") or owner.get("kind") != REPLICA_SET.name:
+        return False
+    found = rest.store.latest(storage(REPLICA_SET), Key(call.namespace, owner["name"]))
+    if found is None:
+        return False
+    metadata = found.document()["metadata"]
+    return metadata["uid"] == owner.get("uid") and replaces_after_ready(metadata.get("annotations"))
 
 
 def _default_strategy(rest: Updates) -> str | None:

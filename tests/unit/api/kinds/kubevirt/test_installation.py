@@ -7,6 +7,7 @@ from corral.api.kinds.kubevirt.installation import (
     KUBEVIRT_KIND,
     KubeVirt,
     eviction_strategy,
+    live_updates,
     update_strategy,
 )
 
@@ -26,7 +27,11 @@ def verdict(spec, old=None):
 
 
 EFFECTIVE = {
-    "configuration": {"evictionStrategy": "LiveMigrate"},
+    "configuration": {
+        "evictionStrategy": "LiveMigrate",
+        "vmRolloutStrategy": "LiveUpdate",
+        "liveUpdateConfiguration": {"maxHotplugRatio": 2, "maxCpuSockets": 8, "maxGuest": "8Gi"},
+    },
     "workloadUpdateStrategy": {"workloadUpdateMethods": ["LiveMigrate"], "batchEvictionSize": 1},
 }
 
@@ -58,6 +63,16 @@ def test_others_do():
             "batchEvictionInterval: 'x' is no duration",
         ),
         (
+            {"configuration": {"vmRolloutStrategy": "Now"}},
+            "spec.configuration.vmRolloutStrategy",
+            'Unsupported value: "Now": supported values: "Stage", "LiveUpdate"',
+        ),
+        (
+            {"configuration": {"liveUpdateConfiguration": {"maxHotplugRatio": -1}}},
+            "spec.configuration.liveUpdateConfiguration",
+            "maxHotplugRatio: -1 is less than 0",
+        ),
+        (
             {"configuration": {"instancetype": {"referencePolicy": "keep"}}},
             "spec.configuration.instancetype.referencePolicy",
             'Unsupported value: "keep"',
@@ -74,6 +89,14 @@ def test_an_invalid_setting_is_refused_and_named(spec, field, message):
     assert cause.field == field
     assert message in cause.message
     assert verdict(spec, spec).causes == [], "an earlier version has stored it"
+
+
+def test_live_updates_are_the_default():
+    assert live_updates(None).max_hotplug_ratio == 4
+    assert live_updates(kubevirt(EFFECTIVE)).max_hotplug_ratio == 2
+    assert live_updates(kubevirt({"configuration": {"vmRolloutStrategy": "Stage"}})) is None
+    invalid = {"configuration": {"liveUpdateConfiguration": {"maxHotplugRatio": "x"}}}
+    assert live_updates(kubevirt(invalid)).max_hotplug_ratio == 4
 
 
 def test_strategies_are_read():

@@ -422,7 +422,6 @@ def test_fields_without_effect_are_warned_of(fields, path):
     [
         ({"cpu": {"model": "Nehalem"}}, "spec.domain.cpu.model"),
         ({"cpu": {"dedicatedCpuPlacement": True}}, "spec.domain.cpu.dedicatedCpuPlacement"),
-        ({"memory": {"maxGuest": "1Gi"}}, "spec.domain.memory.maxGuest"),
         ({"features": {"apic": {"enabled": False}}}, "spec.domain.features.apic.enabled"),
         ({"features": {"hyperv": {"relaxed": {}}}}, "spec.domain.features.hyperv"),
         ({"clock": {"timezone": "Europe/Berlin"}}, "spec.domain.clock.timezone"),

@@ -7,6 +7,7 @@ from corral.api.errors import Cause
 from corral.api.kinds.resource_names import unknown_resources
 from corral.api.kinds.vmi.derived import MOST_PROCESSORS, guest_memory, processors
 from corral.api.kinds.vmi.domain import Resources
+from corral.api.kinds.vmi.live_update import memory_fault
 from corral.api.kinds.vmi.vmi import Spec
 from corral.api.quantity import ZERO, amount, parse
 
@@ -64,6 +65,13 @@ def check_memory(spec: Spec, path: str) -> Iterator[Cause]:
         yield Cause(field, f"{message} '{limit}'")
 
 
+def check_memory_hotplug(spec: Spec, path: str) -> Iterator[Cause]:
+    """Check that memory can be plugged in up to ``maxGuest``."""
+    largest = spec.domain.memory.max_guest if spec.domain.memory is not None else None
+    if largest is not None and (fault := memory_fault(spec, amount(largest))):
+        yield Cause(f"{path}.domain.memory.maxGuest", fault)
+
+
 def small_memory_warnings(spec: Spec, path: str) -> Iterator[str]:
     """Warn of memory that is too small for nearly all guests.
 
@@ -105,7 +113,8 @@ def check_processors(spec: Spec, path: str) -> Iterator[Cause]:
     cpu, here = spec.domain.cpu, f"{path}.domain.cpu"
     if cpu is None:
         return
-    count = processors(spec.domain).total
+    layout = processors(spec.domain)
+    count = max(layout.sockets, cpu.max_sockets) * layout.cores * layout.threads
     if count > MOST_PROCESSORS:
         limit = f"more than the {MOST_PROCESSORS} that a machine can have"
         yield Cause(here, f"{here} asks for {count} virtual processors, {limit}.")
@@ -184,6 +193,7 @@ def check_serial(serial: str, field: str, named: str) -> Iterator[Cause]:
 RULES = (
     check_resources,
     check_memory,
+    check_memory_hotplug,
     check_huge_pages,
     check_processors,
     check_machine_type,
