@@ -13,6 +13,16 @@ from pathlib import Path
 import pytest
 from tests.cluster import PATIENCE, Outside, outside, ranges, until
 from tests.console import console
+from tests.e2e.test_network_session import (
+    answers,
+    ask,
+    cluster_ip,
+    corral_forwards,
+    endpoints,
+    kubectl_forwards,
+    nothing_is_left,
+    of_directory,
+)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -21,6 +31,13 @@ REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
 RANGES = ranges(__file__)
 FORMER = "10.219.0.9"
 """An address that is nobody's."""
+
+WEB = {
+    "apiVersion": "v1",
+    "kind": "Service",
+    "metadata": {"name": "web"},
+    "spec": {"type": "NodePort", "selector": {"app": "web"}, "ports": [{"port": 80}]},
+}
 
 HOLD = """
 import socket, sys
@@ -41,11 +58,11 @@ class Play:
         self.user = user
         self.pods = ip_network(RANGES[1])
 
-    def machine(self, name: str, binding: str, **interface) -> None:
+    def machine(self, name: str, app: str, binding: str, **interface) -> None:
         document = {
             "apiVersion": "kubevirt.io/v1",
             "kind": "VirtualMachineInstance",
-            "metadata": {"name": name},
+            "metadata": {"name": name, "labels": {"app": app}},
             "spec": {
                 "terminationGracePeriodSeconds": 0,
                 "domain": {
@@ -130,17 +147,16 @@ def acting_as(name: str) -> Iterator[tuple[str, ...]]:
 @pytest.fixture(params=USERS, scope="module")
 def play(request, demo_disk, tmp_path_factory):
     directory = tmp_path_factory.mktemp("corral")
-    with (
-        acting_as(request.param) as through,
-        outside(*RANGES, directory=directory, through=through) as user,
-    ):
-        user.corral("image", "import", str(demo_disk), REFERENCE)
-        play = Play(user)
-        play.machine("private", "masquerade")
-        play.machine("ported", "masquerade", ports=[{"port": 22}])
-        play.machine("bridged", "bridge")
-        until("three guests have introduced themselves", lambda: len(introduced(user)) == 3)
-        yield play
+    with acting_as(request.param) as through:
+        with outside(*RANGES, directory=directory, through=through) as user:
+            user.corral("image", "import", str(demo_disk), REFERENCE)
+            play = Play(user)
+            play.machine("private", "web", "masquerade")
+            play.machine("ported", "ssh", "masquerade", ports=[{"port": 22}])
+            play.machine("bridged", "web", "bridge")
+            until("three guests have introduced themselves", lambda: len(introduced(user)) == 3)
+            yield play
+        nothing_is_left(directory)
 
 
 def introduced(user: Outside) -> list[dict]:
@@ -209,12 +225,12 @@ def test_ip_addresses_cannot_be_spoofed(play, source):
     said = play.types(
         source,
         *(f"ip address add {one}/32 dev eth0" for one in forged),
-        *(f"ping -c 2 -W 1 -I {one} {target}" for one in forged),
+        *(f"ping -c 1 -W 1 -I {one} {target}" for one in forged),
         *(f"ip address del {one}/32 dev eth0" for one in forged),
         f"ping -c 1 -W 60 {target}",
     )
-    assert "2 packets transmitted, 0 packets received" in said[2]
-    assert "2 packets transmitted, 0 packets received" in said[3]
+    assert "1 packets transmitted, 0 packets received" in said[2]
+    assert "1 packets transmitted, 0 packets received" in said[3]
     assert "1 packets transmitted, 1 packets received" in said[6]
 
 
@@ -230,6 +246,24 @@ def test_mac_addresses_cannot_be_spoofed(play):
     )
     assert "0 packets received" in said[1]
     assert "1 packets received" in said[3]
+
+
+def test_services_are_reached_by_forwarded_ports_names_and_node_ports(play):
+    user = play.user
+    user.kubectl("create", "-f", "-", input=json.dumps(WEB))
+    until("both guests are endpoints", lambda: len(endpoints(user, "web")) == 2)
+    with kubectl_forwards(user, "svc/web", ":80") as port:
+        assert ask("127.0.0.1", port) in ("private", "bridged")
+    with corral_forwards(user, "vmi/bridged", "0:80") as port:
+        assert ask("127.0.0.1", port) == "bridged"
+    # In capitals, as the name of the guest is in its prompt.
+    said = play.types("private", "nslookup web", "wget -qO- http://web | tr a-z A-Z")
+    assert cluster_ip(user, "web") in said[0]
+    assert "PRIVATE" in said[1] or "BRIDGED" in said[1]
+    port = user.get("svc", "web")["spec"]["ports"][0]["nodePort"]
+    until("the node's port answers", lambda: answers(port))
+    assert {ask("127.0.0.1", port) for _ in range(30)} == {"private", "bridged"}
+    assert of_directory(user.one.directory)
 
 
 def test_connections_outlive_the_manager_and_damage_is_repaired(play):

@@ -72,7 +72,7 @@ async def test_a_guest_boots_in_64_megabytes_with_agent_console_and_power_button
 
 async def its_agent_reports_its_address(guest):
     guest_info = None
-    async with asyncio.timeout(180):
+    async with asyncio.timeout(300):
         while guest_info is None or not any(one.addresses for one in guest_info.interfaces):
             guest_info = await guest.query_guest_info()
             await asyncio.sleep(0.2)
@@ -83,7 +83,7 @@ async def its_agent_reports_its_address(guest):
 async def its_console_log_is_written_by_qemu_itself(guest):
     open_files = [str(entry.readlink()) for entry in descriptors(guest.pid)]
     [log] = {Path(name) for name in open_files if name.endswith(CONSOLE_LOG)}
-    async with asyncio.timeout(180):
+    async with asyncio.timeout(300):
         while b"login:" not in log.read_bytes():
             await asyncio.sleep(0.1)
 

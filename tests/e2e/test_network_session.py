@@ -1,4 +1,7 @@
-"""Addresses, Services, DNS names and subresources of machines, as root and as another user."""
+"""Addresses, Services, DNS names and subresources of the machines of a replica set.
+
+What an ordinary user has of it is in ``test_addresses``.
+"""
 
 import contextlib
 import json
@@ -27,8 +30,6 @@ REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
 RANGES = ranges(__file__)
 PODS = RANGES[1].removesuffix("0.0/16")
 """The beginning of the machines' addresses."""
-ORDINARY = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
-"""Runs a program as a user without rights, who can still read this checkout."""
 REQUESTS = 90
 FAIR_SHARE = 12
 """Of 90 requests to three replicas, each answers 30, four standard deviations more or less."""
@@ -48,22 +49,21 @@ def askpass(tmp_path_factory) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def user(demo_disk, tmp_path_factory) -> Iterator[Outside]:
     with outside(*RANGES, directory=tmp_path_factory.mktemp("corral")) as user:
-        serve(user, demo_disk, replicas=3)
+        serve(user, demo_disk)
         yield user
 
 
-def serve(user: Outside, demo_disk: Path, *, replicas: int) -> None:
-    """A set of machines, ready when their web servers answer, behind the Service ``web``."""
+def serve(user: Outside, demo_disk: Path) -> None:
+    """Create three machines, ready when their web servers answer, and their Service ``web``."""
     user.corral("image", "import", str(demo_disk), REFERENCE)
     document = yaml.safe_load((EXAMPLES / f"{SET}.yaml").read_text())
-    document["spec"]["replicas"] = replicas
     # Who is slow because others that boot have the processors is ready all the same.
     probe = {"httpGet": {"port": 80}, "periodSeconds": 1, "timeoutSeconds": 20}
     document["spec"]["template"]["spec"]["readinessProbe"] = probe
     user.kubectl("create", "-f", "-", input=json.dumps(document))
     said = user.corral("expose", "vmirs", SET, "--name", "web", "--port", "80")
     assert said == f"Service web successfully created for vmirs {SET}\n"
-    until("the machines are ready", lambda: len(endpoints(user, "web")) == replicas)
+    until("the machines are ready", lambda: len(endpoints(user, "web")) == 3)
 
 
 def names(user: Outside) -> list[str]:
@@ -150,9 +150,6 @@ def of_directory(directory: Path) -> set[int]:
 
 def said_by(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-
-
-# ---------------------------------------------------------------------- as root
 
 
 def test_every_vmi_has_its_own_address(user):
@@ -317,34 +314,7 @@ def test_connections_outlive_the_manager(user):
 
 
 def nothing_is_left(directory: Path) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while left := of_directory(directory):
-        commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in left]
-        assert time.monotonic() < deadline, commands
-        time.sleep(0.2)
-
-
-# ---------------------------------------------------------- without any rights
-
-
-def test_without_root_everything_works_except_host_routes(demo_disk, askpass, tmp_path):
-    with outside(*RANGES, directory=tmp_path, through=ORDINARY) as user:
-        serve(user, demo_disk, replicas=2)
-        one, other = names(user)
-        with kubectl_forwards(user, "svc/web", ":80") as port:
-            assert ask("127.0.0.1", port) in (one, other)
-        with corral_forwards(user, f"vmi/{other}", "0:80") as port:
-            assert ask("127.0.0.1", port) == other
-        said = in_guest(user, askpass, one, "nslookup web; wget -qO- http://web")
-        assert cluster_ip(user, "web") in said
-        assert said.split()[-1] in (one, other)
-
-        user.corral("expose", "vmirs", SET, "--name", "out", "--port", "80", "--type", "NodePort")
-        port = user.get("svc", "out")["spec"]["ports"][0]["nodePort"]
-        until("the node's port answers", lambda: answers(port))
-        assert {ask("127.0.0.1", port) for _ in range(30)} == {one, other}
-        assert of_directory(tmp_path)
-    nothing_is_left(tmp_path)
+    until(f"no process has a file of {directory} open", lambda: not of_directory(directory))
 
 
 def answers(port: int) -> bool:

@@ -152,8 +152,6 @@ def claims(user: Outside) -> list[str]:
 
 
 def test_a_rolling_update_keeps_the_service_available(user):
-    change(user, replicas=3)
-    wait_until_ready(user, 3)
     service = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -165,7 +163,7 @@ def test_a_rolling_update_keeps_the_service_available(user):
     until("the Service answers", lambda: answers(port))
     before = {vmi["metadata"]["uid"] for vmi in machines(user).values()}
     over = threading.Event()
-    fewest, tries = [3], Counter[bool]()
+    fewest, tries = [2], Counter[bool]()
     watchers = [
         threading.Thread(target=count_endpoints, args=(user, over, fewest)),
         threading.Thread(target=count_answers, args=(port, over, tries)),
@@ -180,12 +178,12 @@ def test_a_rolling_update_keeps_the_service_available(user):
             lambda: not before & {vmi["metadata"]["uid"] for vmi in machines(user).values()},
             3 * PATIENCE,
         )
-        wait_until_ready(user, 3)
+        wait_until_ready(user, 2)
     finally:
         over.set()
         for each in watchers:
             each.join()
-    assert fewest[0] >= 2, "never fewer than all but one could serve"
+    assert fewest[0] >= 1, "never fewer than all but one could serve"
     # Guests that boot take the host's processors from those that answer: some wait in vain.
     assert tries[True] > tries[False], "whoever asked was answered mostly"
 

@@ -106,12 +106,12 @@ def test_the_log_of_the_pod_is_the_console(user):
 
 def test_scaling_out_and_in(user):
     before = uids(user)
-    user.kubectl("scale", "vmirs", SET, "--replicas", "5")
-    wait_until_ready(user, 5)
+    user.kubectl("scale", "vmirs", SET, "--replicas", "4")
+    wait_until_ready(user, 4)
     assert before < uids(user)
     user.kubectl("scale", "vmirs", SET, "--replicas", "3")
     wait_until_ready(user, 3)
-    assert uids(user) == before, "the youngest go first"
+    assert uids(user) == before, "the youngest goes first"
 
 
 def test_a_deleted_vmi_is_replaced(user):
