@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
 from corral.failures import describe
 from corral.metrics import START_BOUNDS, START_STAGES, Family, Registry, Stages, process
 from corral.node.counters import Card, Flow
@@ -80,8 +81,9 @@ class VmiMetrics:
     async def collect(self) -> Iterable[Family]:
         families = MachineFamilies()
         await asyncio.gather(*(self._add(each, families) for each in self._machines()))
-        for vmi, seconds in self._downtimes.latest(self._find_vmi):
-            families.add_downtime(self._labels(vmi), seconds)
+        for vmi, downtime in self._downtimes.latest(self._find_vmi):
+            labels = self._labels(vmi) if vmi is not None else self._named(downtime.vmi)
+            families.add_downtime(labels, downtime.seconds)
         return [*families, self._stages.family(), self._downtimes.family()]
 
     async def _add(self, machine: Machine, families: MachineFamilies) -> None:
@@ -106,8 +108,10 @@ class VmiMetrics:
             f"kubernetes_vmi_label_{name.translate(_LABEL_LETTERS)}": value
             for name, value in vmi.metadata.labels.items()
         }
-        name = {"namespace": vmi.metadata.namespace, "name": vmi.metadata.name}
-        return own | {"node": self._node} | name
+        return own | self._named(vmi.key)
+
+    def _named(self, vmi: Key) -> dict[str, str]:
+        return {"node": self._node, "namespace": vmi.namespace, "name": vmi.name}
 
 
 async def _queried(vmi: VirtualMachineInstance, query: Awaitable[T]) -> T | None:

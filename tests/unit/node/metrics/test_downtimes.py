@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
 from corral.node.metrics.downtimes import Downtimes
 from corral.node.state.facts import Facts, Migration, Progress, migrated
 
@@ -17,7 +18,8 @@ EARLIER = migrated(
 
 
 def machine(uid, facts):
-    return SimpleNamespace(record=SimpleNamespace(uid=uid), facts=facts)
+    record = SimpleNamespace(uid=uid, namespace="default", instance="vm")
+    return SimpleNamespace(record=record, facts=facts)
 
 
 def vmi(migration):
@@ -37,7 +39,7 @@ def observed(*machines):
 
 
 def latest(downtimes, found):
-    return [seconds for _, seconds in downtimes.latest(lambda _uid: found)]
+    return [each.seconds for _, each in downtimes.latest(lambda _uid: found)]
 
 
 def counted(downtimes):
@@ -53,7 +55,28 @@ def test_the_downtime_is_that_of_the_machine_that_hands_its_guest_over():
     assert latest(downtimes, vmi("m")) == [0.012]
 
 
-@pytest.mark.parametrize("found", [None, vmi("n"), vmi("")])
+def test_a_vmi_that_has_left_is_shown_while_something_of_its_machine_is_left():
+    """A joined host does not find such a VMI any more."""
+    here = [machine("u", SENT)]
+    downtimes = Downtimes("node", lambda: here)
+    downtimes.observe("u")
+    here[:] = [machine("v", EARLIER), machine("u", migrated(SENT))]
+    for _ in range(2):
+        [(found, downtime)] = downtimes.latest(lambda _uid: None)
+        assert (found, downtime.vmi) == (None, Key("default", "vm"))
+    here.pop()
+    assert latest(downtimes, None) == []
+
+
+def test_a_vmi_that_has_come_back_and_left_again_has_its_latest_downtime_alone():
+    here = [machine("u", SENT)]
+    downtimes = Downtimes("node", lambda: here)
+    downtimes.observe("u")
+    here[:] = [machine("u", EARLIER)]
+    assert latest(downtimes, None) == []
+
+
+@pytest.mark.parametrize("found", [vmi("n"), vmi("")])
 def test_a_downtime_goes_with_its_vmi_and_with_the_next_migration(found):
     downtimes = observed(machine("u", SENT))
     assert latest(downtimes, found) == []
