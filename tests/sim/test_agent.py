@@ -27,6 +27,7 @@ from corral.node.agent.machines import REFRESH_SECONDS
 from corral.node.hollow.hypervisor import CAPACITY, Behaviour, Hollow, HollowGuest, HollowNetworks
 from corral.node.hypervisor import Change, GuestError, GuestInfo, GuestInterface
 from corral.node.images.store import ImageStore
+from corral.node.machine.migration.handover import Target
 from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS, LONGEST_BACK_OFF_SECONDS
 from corral.node.state import machine_record as records
 from corral.node.state.machine_record import Outcome, Stage
@@ -168,6 +169,45 @@ async def test_vmis_of_a_set_start_and_stop(tmp_path):
         await host.whole.scale("test", 0)
         await gone(host)
         assert times(host, "spawned") == times(host, "erased") == {1}
+
+
+async def test_a_source_learns_from_its_targets_pod_that_the_guest_has_ended(tmp_path, monkeypatch):
+    """Though nothing of the VMI changes."""
+    follows = [True]
+    on_instance = Agent._on_instance
+    monkeypatch.setattr(
+        Agent,
+        "_on_instance",
+        lambda agent, old, new: on_instance(agent, old, new) if follows else None,
+    )
+    async with node(tmp_path) as host:
+        client = host.whole.client
+        await client.create(ReplicaSet, replica_set(replicas=1))
+        await host.whole.until_ready("test", 1)
+        [vmi], [pod] = await host.whole.machines(), await host.whole.pods()
+        key = Key(vmi.metadata.namespace, vmi.metadata.name)
+        follows.clear()
+        state = {"migrationUid": "m", "sourceNode": "node1", "targetPod": "target"}
+        await host.whole.component.patch(Machine, key, {"status": {"migrationState": state}})
+        machine = host.agent._machines.get(Key(pod.metadata.namespace, pod.metadata.name))
+        sent = msgspec.structs.replace(machine.record, stage=Stage.SENT, departure="m")
+        machine._state.record = sent
+        observed = []
+        monkeypatch.setattr(machine.departure, "observe", observed.append)
+        target = msgspec.to_builtins(pod)
+        labels = {**target["metadata"]["labels"], "kubevirt.io/migrationJobUID": "m"}
+        owners = target["metadata"]["ownerReferences"]
+        target["metadata"] = {"name": "target", "labels": labels, "ownerReferences": owners}
+        target["spec"]["nodeName"] = "node2"
+        await client.create(Pod, target, key.namespace)
+        assert Target.GONE not in observed
+        where = Key(key.namespace, "target")
+        await client.patch(Pod, where, {"status": {"phase": "Failed"}}, subresource="status")
+
+        async def is_known():
+            return Target.GONE in observed
+
+        await host.whole.until(is_known, 10)
 
 
 @pytest.mark.parametrize(

@@ -153,11 +153,13 @@ class Outgoing:
     memory: a stream to the other hypervisor.
     disks: volumes whose disks are copied.
     open_disk: opens a stream to such a disk there.
+    stopped: called when the guest stands still, and the rest of it is sent.
     """
 
     memory: socket.socket
     disks: Sequence[str] = ()
     open_disk: Callable[[str], Awaitable[socket.socket]]
+    stopped: Callable[[], None] = lambda: None
     options: MigrationOptions = MigrationOptions()
 
 

@@ -22,6 +22,7 @@ from corral.api.kinds.storage.common import SHARED_LABEL, STORAGE_LABEL
 from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
+from corral.api.volume_binding import is_finished
 from corral.node.agent.hang_detector import HangDetector
 from corral.node.agent.host_parts import HostParts
 from corral.node.agent.machines import Machines
@@ -49,7 +50,7 @@ from corral.node.status.node_status import (
 )
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
-from corral.reconcile.objects import key_of
+from corral.reconcile.objects import controller_uid, key_of
 from corral.reconcile.workqueue import WorkQueue
 
 _WORKERS = 32
@@ -213,11 +214,17 @@ class Agent:
             self._queue.add(key_of(pod))
 
     def _on_moved(self, old: Pod | None, new: Pod | None) -> None:
-        """Reserve the address of a machine that has left this node, while its pod runs."""
+        """Reserve the address of a machine that has left this node, while its pod runs.
+
+        The machine here that it leaves is enqueued: it waits for what becomes of the guest there.
+        """
         if (pod := new or old) is None or (pod.spec and pod.spec.nodeName) == self.name:
             return
         addresses = [str(each) for each in pod_addresses(new)]
-        self._machines.networking.observe(f"pod {key_of(pod)}", addresses)
+        if addresses or new is None or is_finished(new):
+            self._machines.networking.observe(key_of(pod), addresses)
+        for source in self.index.pods_of(controller_uid(pod)):
+            self._queue.add(source)
 
     def _on_node(self, old: Node | None, new: Node | None) -> None:
         if new is None:

@@ -23,6 +23,7 @@ from corral import files
 from corral.aio import Signal
 from corral.api.kinds.vmi.launcher import launcher
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
 from corral.node.counters import Counters, MigrationCounters
 from corral.node.hollow.guest_agent import HollowAgent
 from corral.node.hollow.plugs import HollowPlugs
@@ -214,7 +215,7 @@ class HollowNetworks:
 
     async def take_over(self, owner: str) -> None: ...
 
-    def let_go(self, owner: str, addresses: Iterable[str], node: str) -> None: ...
+    def let_go(self, owner: str, addresses: Iterable[str], node: str, pod: Key) -> None: ...
 
     def detach(self, owner: str) -> None: ...
 
@@ -398,6 +399,7 @@ class HollowGuest:
         self._state.stopped = True
         self.stopped_at = time.time()
         self.write()
+        outgoing.stopped()
         content = msgspec.json.encode(self._state)
         try:
             with outgoing.memory:

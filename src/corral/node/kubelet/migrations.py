@@ -121,7 +121,7 @@ class MigrationServer:
         """Send a file of a source to its target, or the list of them.  Raises ApiError."""
         query = request.query_params
         directory = self._targets.directories.get(query.get("vmi", ""))
-        record = records.read(directory) if directory is not None else None
+        record = await asyncio.to_thread(records.read, directory) if directory is not None else None
         if directory is None or record is None:
             raise NotFound("this node has no source for this migration")
         vmi = Key(record.namespace, record.instance)

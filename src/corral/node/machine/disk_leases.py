@@ -1,7 +1,7 @@
 """The leases of a machine's disks on a shared directory, from before its start until its end."""
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -48,6 +48,21 @@ class MachineLeases:
         """
         await self._acquire(uid, _needed(drives, plugged=False), moves=True)
 
+    async def take_back(
+        self, uid: str, prepare: Callable[[], Awaitable[Mapping[str, Drive]]]
+    ) -> None:
+        """Acquire the leases again that the target of a migration may have had and released.
+
+        prepare: returns the drives, which a manager that was restarted does not know.
+        Raises StartError, also as ``prepare`` does.
+        """
+        if self._shared is None:
+            return
+        leases = self._held.get(uid) or _needed((await prepare()).values(), plugged=False)
+        for handle, lease in leases.items():
+            await self._acquire_one(uid, handle, lease, moves=True)
+        self._held[uid] = dict(leases)
+
     async def _acquire(
         self, uid: str, leases: Mapping[str, _Lease], *, moves: bool = False
     ) -> None:
@@ -57,13 +72,17 @@ class MachineLeases:
         for handle, lease in leases.items():
             if handle in held and (held[handle].alone or not lease.alone):
                 continue
-            try:
-                await self._shared.leases.acquire(handle, uid, alone=lease.alone, moves=moves)
-            except InUse as error:
-                raise StartError(LEASED, _text(lease, error), busy=lease.volume) from error
-            except (StorageError, OSError) as error:
-                raise StartError(LEASED, _text(lease, error)) from error
+            await self._acquire_one(uid, handle, lease, moves=moves)
             held[handle] = lease
+
+    async def _acquire_one(self, uid: str, handle: str, lease: _Lease, *, moves: bool) -> None:
+        assert self._shared is not None
+        try:
+            await self._shared.leases.acquire(handle, uid, alone=lease.alone, moves=moves)
+        except InUse as error:
+            raise StartError(LEASED, _text(lease, error), busy=lease.volume) from error
+        except (StorageError, OSError) as error:
+            raise StartError(LEASED, _text(lease, error)) from error
 
     async def confirm(self, uid: str) -> None:
         """Check that the leases are still the machine's, once QEMU is there with its guest halted.

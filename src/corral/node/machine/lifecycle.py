@@ -128,7 +128,7 @@ class Machine:
             leases=self._leases,
         )
         targets = self._targets = targets if targets is not None else MigrationTargets()
-        self.departure = Departure(self._state, targets.reach)
+        self.departure = Departure(self._state, targets.reach, networking, self._leases)
         self.arrival = Arrival(
             self._state,
             hypervisor=hypervisor,
@@ -431,7 +431,7 @@ class Machine:
             self._start_guest_tasks(self, tasks)
             self._save.start_tasks(tasks, guest, vmi, prepare)
             self._restore.start_tasks(tasks, guest, vmi)
-            self.departure.start_tasks(tasks, guest, vmi)
+            self.departure.start_tasks(tasks, guest, vmi, prepare)
             self._limits.guard(tasks, guest)
             if self._slot is None:  # an earlier manager may have lowered its priority for its boot
                 self._limits.lower_priority(guest, False)  # noqa: FBT003
@@ -503,6 +503,7 @@ class Machine:
         if listens and self._executes(guest):  # it did not shut down in time
             self._recorder.vmi_event("Normal", "Deleted", "Signaled Deletion")
         if self.record.stage is Stage.SENT:
+            self.departure.report_sent()
             self._state.record_outcome(migrated(self.facts))
         else:
             self._state.record_outcome(destroyed(self.facts, in_order=self._stop_in_order))

@@ -14,6 +14,7 @@ import structlog
 
 from corral.aio import wait_at_most
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
 from corral.node.hypervisor import Network, StartError
 from corral.node.network.allocator import Allocator, NoAddressFreeError
 from corral.node.network.netlink import NetworkError
@@ -68,10 +69,10 @@ class Networks(Protocol):
         """Adopt the network of a VMI that runs in a process already.  Raises NetworkError."""
 
     async def take_over(self, owner: str) -> None:
-        """Lead the addresses to a network that was held.  Raises NetworkError."""
+        """Lead the addresses to a network, unless they lead there.  Raises NetworkError."""
 
-    def let_go(self, owner: str, addresses: Iterable[str], node: str) -> None:
-        """Lead the addresses of a machine that has migrated to its new node."""
+    def let_go(self, owner: str, addresses: Iterable[str], node: str, pod: Key) -> None:
+        """Lead the addresses of a machine that migrates to its new node and pod."""
 
     def detach(self, owner: str) -> None:
         """Release the network of a machine."""
@@ -89,8 +90,6 @@ class Networking:
         self._assigned = asyncio.Event()
         self._ranges: Sequence[str] = ()
         self._allocated: dict[str, Sequence[str]] = {}
-        self._let_go: dict[tuple[str, ...], str] = {}
-        """Owners of reservations for machines that have left, until a pod shows the addresses."""
 
     def assign(self, ranges: Sequence[str]) -> None:
         """Set the node's ranges; existing allocations stay.
@@ -119,18 +118,18 @@ class Networking:
         self.restore(owner, addresses)
         return tuple(addresses)
 
-    def observe(self, pod: str, addresses: Sequence[str]) -> None:
+    def observe(self, pod: Key, addresses: Sequence[str]) -> None:
         """Reserve the addresses of a pod of another node, which may be of this node's ranges.
 
-        A machine that migrates keeps its address.  Without addresses the reservation ends.
+        A machine that migrates keeps its address.  Without addresses, which means that the pod has
+        ended, the reservation ends.
         """
+        owner = _reservation(pod)
         if addresses:
-            self.restore(pod, addresses)
-            if (owner := self._let_go.pop(tuple(addresses), None)) is not None:
-                self.observe(owner, ())
-        elif pod in self._allocated:
-            self._allocated.pop(pod)
-            self._allocator.release(pod)
+            self.restore(owner, addresses)
+        elif owner in self._allocated:
+            self._allocated.pop(owner)
+            self._allocator.release(owner)
 
     async def addresses(
         self, owner: str, vmi: VirtualMachineInstance, pod: PodReference
@@ -205,7 +204,7 @@ class Networking:
         return ""
 
     async def take_over(self, owner: str) -> None:
-        """Lead the addresses of a machine that has migrated here to it.
+        """Lead the addresses of a machine that migrates here to it, or of one that stays after all.
 
         A failure is repaired as that of any link: the guest is this machine's in any case.
         """
@@ -216,16 +215,15 @@ class Networking:
         except NetworkError as error:
             log.warning("the addresses of a machine do not lead to it", error=error.full_message)
 
-    async def let_go(self, owner: str, addresses: Sequence[str], node: str) -> None:
-        """Lead the addresses of a machine that has migrated to its new node, from this host.
+    def let_go(self, owner: str, addresses: Sequence[str], node: str, pod: Key) -> None:
+        """Lead the addresses of a machine that migrates to its new node and pod, from this host.
 
-        Other hosts follow what the API shows.  The addresses stay reserved until then.
+        Other hosts follow what the API shows.  The addresses stay reserved until that pod ends.
         """
         if self._networks is None or not addresses:
             return
-        reservation = self._let_go[tuple(addresses)] = f"{owner} on {node}"
-        self.restore(reservation, addresses)
-        self._networks.let_go(owner, addresses, node)
+        self.restore(_reservation(pod), addresses)
+        self._networks.let_go(owner, addresses, node, pod)
 
     def release(self, owner: str) -> None:
         """Release the addresses and the network of a machine that has ended."""
@@ -233,6 +231,11 @@ class Networking:
         self._allocator.release(owner)
         if self._networks is not None:
             self._networks.detach(owner)
+
+
+def _reservation(pod: Key) -> str:
+    """Return the owner of the addresses of a pod of another node."""
+    return f"pod {pod}"
 
 
 def _no_sandbox(reason: str, hint: str = "") -> StartError:

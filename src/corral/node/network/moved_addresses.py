@@ -8,29 +8,39 @@ knows of it earlier: ``lead``.
 
 from collections.abc import Iterable, Mapping, Sequence
 from ipaddress import ip_network
+from typing import NamedTuple
 
 from lightkube.models.core_v1 import Node, Pod
 
 from corral.api.kinds.core.pod_addresses import pod_addresses
+from corral.api.object import Key
+from corral.api.volume_binding import is_finished
 from corral.node.network.netlink import Address, Network
 from corral.node.network.peers import internal_address, pod_ranges
 from corral.reconcile.objects import key_of
+
+
+class _Led(NamedTuple):
+    """The node that an address leads to, and the pod that is to show it there."""
+
+    node: str
+    pod: Key
 
 
 class MovedAddresses:
     """The node of each address that a VMI has taken along when it migrated."""
 
     def __init__(self) -> None:
-        self._led: dict[Address, str] = {}
+        self._led: dict[Address, _Led] = {}
 
-    @property
-    def led(self) -> Mapping[Address, str]:
-        """The nodes that ``lead`` has set, by address."""
-        return self._led
+    def led(self, pods: Iterable[Pod]) -> dict[Address, str]:
+        """Return the nodes that ``lead`` has set, by address, until their pods show it or end."""
+        silent = {key_of(each) for each in pods if not (pod_addresses(each) or is_finished(each))}
+        return {address: led.node for address, led in self._led.items() if led.pod in silent}
 
-    def lead(self, addresses: Iterable[Address], node: str) -> None:
-        """Set the node of addresses whose machine has just left, until its pod shows them."""
-        self._led.update(dict.fromkeys(addresses, node))
+    def lead(self, addresses: Iterable[Address], node: str, pod: Key) -> None:
+        """Set the node of addresses whose machine leaves, until its new pod shows them."""
+        self._led.update(dict.fromkeys(addresses, _Led(node, pod)))
 
     def forget(self, addresses: Iterable[Address]) -> bool:
         """Undo ``lead``; return whether there was anything to undo."""
@@ -39,21 +49,15 @@ class MovedAddresses:
             del self._led[each]
         return bool(led)
 
-    def observe(self, pod: Pod | None) -> None:
-        """End ``lead`` for the addresses that a pod shows on the node that they were led to."""
-        if pod is not None:
-            node = node_name(pod)
-            self.forget(each for each in pod_addresses(pod) if self._led.get(each) == node)
-
     def nodes(self, pods: Iterable[Pod]) -> dict[Address, str]:
         """Return the node of each address, given the pods that VMIs have migrated to.
 
         A pod that its guest is leaving shows the address until it ends: the latest pod counts.
         """
         found: dict[Address, str] = {}
-        for pod in sorted(pods, key=_age):
+        for pod in (by_age := sorted(pods, key=_age)):
             found.update(dict.fromkeys(pod_addresses(pod), node_name(pod)))
-        return found | self._led
+        return found | self.led(by_age)
 
 
 def by_host(

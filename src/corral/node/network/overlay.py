@@ -14,6 +14,7 @@ from lightkube.models.core_v1 import Node, Pod
 from corral.api.kinds.core.pod_addresses import pod_addresses
 from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.object import Key
+from corral.api.volume_binding import is_finished
 from corral.node.health import Health
 from corral.node.network.moved_addresses import MovedAddresses, by_host, node_name
 from corral.node.network.netlink import Address, Network, NetworkError
@@ -92,16 +93,16 @@ class Overlay:
         self._applied = {}
         self._queue.add(_EVERYTHING)
 
-    def lead(self, addresses: Iterable[Address], node: str) -> None:
-        """Lead the addresses of a machine that has just left this host to another node.
+    def lead(self, addresses: Iterable[Address], node: str, pod: Key) -> None:
+        """Lead the addresses of a machine that leaves this host to another node.
 
-        The API shows that later.
+        The API shows that later, at its new pod; without that the addresses are not led there.
         """
-        self._moved.lead(addresses, node)
+        self._moved.lead(addresses, node, pod)
         self._queue.add(_EVERYTHING)
 
     def forget(self, addresses: Iterable[Address]) -> None:
-        """Undo ``lead``: the API has shown it by now, or another machine here has an address."""
+        """Undo ``lead``: another machine here has an address."""
         if self._moved.forget(addresses):
             self._queue.add(_EVERYTHING)
 
@@ -110,12 +111,16 @@ class Overlay:
         self._moved.forget(addresses)
         self._queue.add(_EVERYTHING)
 
+    def links_changed(self) -> None:
+        """Sync with the links of pods: that of a machine which leaves shows its end."""
+        if self._applied:
+            self._queue.add(_EVERYTHING)
+
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         before, after = (
-            (pod_addresses(each), node_name(each)) if each is not None else ([], "")
+            (pod_addresses(each), node_name(each), is_finished(each)) if each is not None else None
             for each in (old, new)
         )
-        self._moved.observe(new)
         if before != after:
             self._queue.add(_EVERYTHING)
 
@@ -152,9 +157,11 @@ class Overlay:
         The last part are those that have just left this host.
         """
         nodes = list(self._nodes.items())
-        moved = by_host(self._moved.nodes(self._pods.items()), nodes, self._pod_cidrs)
+        pods = list(self._pods.items())
+        moved = by_host(self._moved.nodes(pods), nodes, self._pod_cidrs)
         own_nodes = {key_of(each).name for each in nodes if internal_address(each) == self._address}
-        left = {ip_network(each) for each, node in self._moved.led.items() if node not in own_nodes}
+        led = self._moved.led(pods)
+        left = {ip_network(each) for each, node in led.items() if node not in own_nodes}
         ranges = [
             each for node in nodes if key_of(node).name in own_nodes for each in pod_ranges(node)
         ]

@@ -16,6 +16,7 @@ import structlog
 
 from corral.aio import Background, own_thread
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
 from corral.failures import describe
 from corral.node.network import dhcp, netlink
 from corral.node.network.attachment import PodReference
@@ -53,14 +54,17 @@ log = structlog.get_logger()
 class OtherHosts(Protocol):
     """The ways to other hosts, which follow an address when its machine moves."""
 
-    def lead(self, addresses: Iterable[Address], node: str) -> None:
-        """Lead the addresses of a machine that has just left to another node."""
+    def lead(self, addresses: Iterable[Address], node: str, pod: Key) -> None:
+        """Lead the addresses of a machine that leaves to another node, while its new pod lives."""
 
     def forget(self, addresses: Iterable[Address]) -> None:
         """Undo ``lead``."""
 
     def arrived(self, addresses: Iterable[Address]) -> None:
         """Lead packets of other hosts to a machine that has come from there."""
+
+    def links_changed(self) -> None:
+        """Sync with the links of pods, which have changed."""
 
 
 class LinkedPodNetwork(PodNetwork):
@@ -149,29 +153,31 @@ class PodNetworks:
         """
         if (network := self._pods.get(owner)) is None:
             raise NetworkError("the pod's network could not be adopted")
-        before = network.layout
-        network.layout = before.whole()
-        for other in self._pods.values():
-            if other is not network and other.layout.addresses == before.addresses:
-                other.layout = other.layout.held()
         async with self.routing:
-            await self._machine.call(_configure_machine_end, network.layout)
+            if network.layout.later is None:
+                return
+            await self._machine.call(_configure_machine_end, network.layout.whole())
+            network.layout = network.layout.whole()
+        for other in self._pods.values():
+            if other is not network and other.layout.addresses == network.layout.addresses:
+                other.layout = other.layout.held()
         if self.other_hosts is not None:
             self.other_hosts.arrived(network.layout.addresses)
 
-    def let_go(self, owner: str, addresses: Iterable[str], node: str) -> None:
-        """Lead the addresses of a machine that has migrated to its new node."""
+    def let_go(self, owner: str, addresses: Iterable[str], node: str, pod: Key) -> None:
+        """Lead the addresses of a machine that migrates to its new node and pod."""
         if (network := self._pods.get(owner)) is not None:
             network.layout = network.layout.held()
         if self.other_hosts is not None:
-            self.other_hosts.lead(_parsed(addresses), node)
+            self.other_hosts.lead(_parsed(addresses), node, pod)
 
     def detach(self, owner: str) -> None:
-        """Close the network of a machine."""
+        """Close the network of a machine.
+
+        Addresses that lead to another host do so until the API shows them there.
+        """
         if (network := self._pods.pop(owner, None)) is not None:
             network.close()
-            if self.other_hosts is not None:
-                self.other_hosts.forget(network.layout.addresses)
 
     def close(self) -> None:
         """Close all networks; those in which QEMU runs stay."""
@@ -195,6 +201,8 @@ class PodNetworks:
                     OSError
                 ) as error:  # for instance no free descriptor; the next notification retries
                     log.warning("links of pods cannot be repaired", error=str(error))
+                if self.other_hosts is not None:
+                    self.other_hosts.links_changed()
 
     async def _repair(self) -> None:
         present = await self._machine.call(_link_names)

@@ -110,6 +110,7 @@ class SourceMigration:
         await self._send_memory(outgoing)
         tasks.start(self._allow_downtime(outgoing.options), name="downtime")
         await self._until(lambda: self._status == _PRE_SWITCHOVER)
+        outgoing.stopped()
         await self._finish_mirrors(nodes)
         await self._monitor.execute("migrate-continue", {"state": _PRE_SWITCHOVER})
         await self._until(lambda: self._status == COMPLETED)

@@ -114,3 +114,45 @@ async def test_the_target_of_a_migration_takes_the_leases_over(leases, files):
     assert files.held == {"a": ("one", True)}
     await leases.release("one")
     assert files.held == {}
+
+
+async def prepared():
+    return {"v-a": drive("a"), "": drive("")}
+
+
+async def unprepared():
+    raise AssertionError("the drives are known")
+
+
+async def test_the_source_of_a_migration_takes_its_leases_back(leases, files):
+    """A target that has not run the guest has released them."""
+    await leases.acquire("one", [drive("a"), drive("b", shares=True)])
+    files.held = {}
+    await leases.take_back("one", unprepared)
+    assert files.held == {"a": ("one", True), "b": ("one", False)}
+    await leases.release("one")
+    assert files.held == {}
+
+
+async def test_a_manager_that_was_restarted_takes_the_leases_of_the_drives_back(leases, files):
+    await leases.take_back("one", prepared)
+    assert files.held == {"a": ("one", True)}
+    await leases.release("one")
+    assert files.held == {}
+
+
+async def test_leases_that_another_machine_has_are_not_taken_back(leases, files, monkeypatch):
+    await leases.acquire("one", [drive("a", volume="data")])
+
+    async def refuse(_handle, _uid, *, alone, moves):
+        assert (alone, moves) == (True, True)
+        raise InUse("volume a is leased by VMI two")
+
+    monkeypatch.setattr(files, "acquire", refuse)
+    with pytest.raises(StartError) as caught:
+        await leases.take_back("one", unprepared)
+    assert caught.value.busy == "data"
+
+
+async def test_without_a_shared_directory_nothing_is_taken_back():
+    await MachineLeases().take_back("one", unprepared)

@@ -7,6 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
 from corral.node.hollow.hypervisor import HollowNetworks
 from corral.node.hypervisor import StartError
 from corral.node.network.attachment import (
@@ -20,6 +21,7 @@ from corral.node.network.netlink import NetworkError
 from corral.node.network.pod_layout import PodNetworkSettings
 from corral.node.network.pod_network import PodNetworks
 
+TARGET = Key("default", "target")
 POD = PodReference("default", "virt-launcher-u", "p")
 
 
@@ -104,14 +106,14 @@ async def test_an_address_that_a_machine_takes_along_is_not_given_to_another():
     networking = Networking(HollowNetworks())
     networking.assign(["10.244.0.0/30"])
     taken = await networking.addresses("left", vmi("left"), POD)
-    await networking.let_go("left", taken, "n2")
+    networking.let_go("left", taken, "n2", TARGET)
     networking.release("left")
     with pytest.raises(StartError, match="no address is free"):
         await networking.addresses("new", vmi("new"), POD)
-    networking.observe("pod target", taken)  # the API shows it at last
+    networking.observe(TARGET, taken)  # the API shows it at last
     with pytest.raises(StartError, match="no address is free"):
         await networking.addresses("new", vmi("new"), POD)
-    networking.observe("pod target", ())
+    networking.observe(TARGET, ())
     assert await networking.addresses("new", vmi("new"), POD) == taken
 
 
@@ -158,11 +160,11 @@ async def test_the_address_of_a_machine_that_moved_to_another_node_stays_reserve
     networking = Networking(HollowNetworks())
     networking.assign(["10.244.0.0/29"])
     assert await networking.addresses("moves", vmi("moves"), POD) == ("10.244.0.2",)
-    networking.observe("pod default/target", ["10.244.0.2"])
+    networking.observe(TARGET, ["10.244.0.2"])
     networking.release("moves")
     others = [await networking.addresses(name, vmi(name), POD) for name in "abcd"]
     assert ("10.244.0.2",) not in others
-    networking.observe("pod default/target", [])
+    networking.observe(TARGET, [])
     assert await networking.addresses("e", vmi("e"), POD) == ("10.244.0.2",)
 
 

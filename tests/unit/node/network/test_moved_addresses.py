@@ -7,6 +7,7 @@ from lightkube.models.core_v1 import Pod
 from tests.unit.node.network.test_peers import OTHER, OWN, node
 
 from corral.node.network.moved_addresses import MovedAddresses, by_host
+from corral.reconcile.objects import key_of
 
 ADDRESS = ip_address("10.244.0.7")
 PODS = [ip_network("10.244.0.0/16")]
@@ -33,23 +34,29 @@ def test_pods_that_have_ended_have_none():
     assert MovedAddresses().nodes([pod("b", phase="Succeeded")]) == {}
 
 
-def test_an_address_is_led_before_a_pod_shows_it():
-    moved = MovedAddresses()
-    moved.lead([ADDRESS], "c")
-    assert moved.nodes([pod("b")]) == moved.led == {ADDRESS: "c"}
-    moved.observe(pod("b"))
-    moved.observe(None)
-    assert moved.led, "another node's pod says nothing"
-    moved.observe(pod("c"))
-    assert moved.nodes([pod("b")]) == {ADDRESS: "b"}
+def test_an_address_is_led_until_its_new_pod_shows_it():
+    moved, silent, shown = MovedAddresses(), pod("c", age=2, ips=()), pod("c", age=2)
+    moved.lead([ADDRESS], "c", key_of(silent))
+    before = pod("b", age=1)
+    assert moved.led([before, silent]) == {ADDRESS: "c"}
+    assert moved.nodes([before, silent]) == {ADDRESS: "c"}
+    assert moved.led([before, shown]) == {}
+    assert moved.nodes([before, shown, pod("a", age=3)]) == {ADDRESS: "a"}, "a later one"
+
+
+def test_an_address_is_not_led_to_a_pod_that_has_ended():
+    moved, ended = MovedAddresses(), pod("c", age=2, ips=(), phase="Failed")
+    moved.lead([ADDRESS], "c", key_of(ended))
+    assert moved.nodes([pod("b", age=1), ended]) == {ADDRESS: "b"}
+    assert moved.nodes([pod("b", age=1)]) == {ADDRESS: "b"}
 
 
 def test_an_address_that_is_not_led_any_more_is_where_the_pods_show_it():
-    moved = MovedAddresses()
-    moved.lead([ADDRESS], "c")
+    moved, silent = MovedAddresses(), pod("c", ips=())
+    moved.lead([ADDRESS], "c", key_of(silent))
     assert moved.forget([ADDRESS])
     assert not moved.forget([ADDRESS])
-    assert moved.nodes([]) == {}
+    assert moved.nodes([silent]) == {}
 
 
 def test_addresses_outside_the_ranges_of_their_host_are_listed_by_host():

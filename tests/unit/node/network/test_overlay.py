@@ -25,6 +25,7 @@ ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenti
 OWN, OTHER, THIRD = (ip_address(f"192.0.2.{number}") for number in (1, 2, 3))
 ADDRESS = ip_address("10.244.1.7")
 MOVED = ip_network(ADDRESS)
+TARGET = Key("default", "moved")
 
 
 class Ways:
@@ -146,7 +147,7 @@ async def test_an_address_that_moves_here_is_this_hosts(site):
 
 async def test_an_address_that_leaves_is_led_away_before_the_api_shows_it(site):
     await site.pod("moved", "n2")
-    site.overlay.lead([ADDRESS], "n2")
+    site.overlay.lead([ADDRESS], "n2", TARGET)
     await site.until_idle()
     assert (site.ways.moved(), site.ways.left) == ({THIRD: (MOVED,)}, {MOVED})
     await site.show("moved", ADDRESS)
@@ -155,7 +156,8 @@ async def test_an_address_that_leaves_is_led_away_before_the_api_shows_it(site):
 
 
 async def test_an_address_that_goes_home_leaves_a_host(site):
-    site.overlay.lead([ADDRESS], "n1")
+    await site.pod("moved", "n1")
+    site.overlay.lead([ADDRESS], "n1", TARGET)
     await site.until_idle()
     assert (site.ways.moved(), site.ways.left) == ({}, {MOVED})
     site.overlay.forget([ADDRESS])
@@ -164,14 +166,32 @@ async def test_an_address_that_goes_home_leaves_a_host(site):
 
 
 async def test_an_address_that_moves_within_the_host_does_not_leave_it(site):
-    site.overlay.lead([ADDRESS], "n0")
+    await site.pod("moved", "n0")
+    site.overlay.lead([ADDRESS], "n0", TARGET)
     await site.until_idle()
     assert site.ways.left == set()
 
 
-async def test_an_address_that_has_come_back_is_not_led_away(site):
-    site.overlay.lead([ADDRESS], "n2")
+async def test_an_address_is_not_led_to_a_target_that_has_ended(site):
+    await site.pod("moved", "n2")
+    site.overlay.lead([ADDRESS], "n2", TARGET)
+    await site.show("moved", phase="Failed")
     await site.until_idle()
+    assert (site.ways.moved(), site.ways.left) == ({}, set())
+
+
+async def test_ways_are_synced_when_a_pods_link_has_gone(site):
+    site.ways.own = None
+    site.overlay.links_changed()
+    await site.until_idle()
+    assert site.ways.own is not None
+
+
+async def test_an_address_that_has_come_back_is_not_led_away(site):
+    await site.pod("moved", "n2")
+    site.overlay.lead([ADDRESS], "n2", TARGET)
+    await site.until_idle()
+    assert site.ways.left == {MOVED}
     site.overlay.arrived([ADDRESS])
     await site.until_idle()
     assert (site.ways.moved(), site.ways.left) == ({}, set())

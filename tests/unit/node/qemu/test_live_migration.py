@@ -79,7 +79,11 @@ async def send(fake, memory, *disks, **options):
         raise GuestError("nobody connects")
 
     outgoing = Outgoing(
-        memory=memory, disks=disks, open_disk=open_disk, options=MigrationOptions(**options)
+        memory=memory,
+        disks=disks,
+        open_disk=open_disk,
+        options=MigrationOptions(**options),
+        stopped=lambda: fake.commands.append("the guest stands still"),
     )
     await fake.migration.send(VMI, outgoing)
 
@@ -87,8 +91,10 @@ async def send(fake, memory, *disks, **options):
 async def test_memory_is_sent_after_the_disks_and_the_target_runs_none_before_them(pair):
     fake = Fake()
     await send(fake, pair[0], "root")
-    order = [each for each in fake.commands if each in {*MOVES, "getfd"}]
-    assert order == ["blockdev-mirror", "getfd", "migrate", "block-job-cancel", "migrate-continue"]
+    stopped = "the guest stands still"
+    order = [each for each in fake.commands if each in {*MOVES, "getfd", stopped}]
+    sent = ["migrate", stopped, "block-job-cancel", "migrate-continue"]
+    assert order == ["blockdev-mirror", "getfd", *sent]
     assert fake.arguments["blockdev-mirror"]["copy-mode"] == "write-blocking"
     assert fake.arguments["migrate-continue"] == {"state": "pre-switchover"}
     capabilities = fake.arguments["migrate-set-capabilities"]["capabilities"]

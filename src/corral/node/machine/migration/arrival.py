@@ -3,9 +3,10 @@
     recorded: Defined       the pod runs; where the guest comes from is not known yet
     QEMU waits for a guest
     recorded: Receiving     the source may send: it runs the guest meanwhile
+    the source's QEMU has stopped the guest
+    the pod's address leads here
     QEMU has all of it
     recorded: Arriving      the source has handed the guest over (``handover``)
-    the pod's address leads here
     the guest runs
     recorded: Started
 
@@ -16,6 +17,7 @@ may have handed it over.
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -201,7 +203,8 @@ class Arrival:
         if state.record.stage is not Stage.RECEIVING:
             state.write(msgspec.structs.replace(state.record, stage=Stage.RECEIVING))
         vmi = Key(state.record.namespace, state.record.instance)
-        target = self._target = LocalTarget(guest, disks, vmi, state.record.uid)
+        take_over = partial(self._networking.take_over, state.record.id)
+        target = self._target = LocalTarget(guest, disks, vmi, state.record.uid, take_over)
         self._targets.add(state.record.arrival, target)
         self._report(Progress.PREPARED)
         state.step("receiving")
@@ -243,7 +246,10 @@ class Arrival:
         await finished(self._resume_guest(guest, paused=paused))
 
     async def _resume_guest(self, guest: Guest, *, paused: bool) -> None:
-        """Lead the addresses here, run the guest, and notify the source, which waits for that."""
+        """Run the guest, and notify the source, which waits for that.
+
+        The addresses lead here already, unless a manager was restarted since.
+        """
         state = self._state
         await self._networking.take_over(state.record.id)
         if await state.resume_guest(guest, paused=paused):

@@ -31,8 +31,13 @@ class Report(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A source's command: to run the guest, ``paused`` if its user has paused it, or to end."""
+    """A source's command.
 
+    expect: to have the addresses lead there, as the guest stands still; run: to run the guest,
+    ``paused`` if its user has paused it; cancel: to end, and why.
+    """
+
+    expect: bool = False
     run: bool = False
     paused: bool = False
     cancel: str = ""
@@ -45,7 +50,9 @@ def report_of(target: LocalTarget) -> Report:
 
 async def obey(target: LocalTarget, command: Command) -> None:
     """Pass a command on to a target, which knows what is too late."""
-    if command.run and not target.failure:
+    if command.expect:
+        await target.expect_guest()
+    elif command.run and not target.failure:
         target.tell(paused=command.paused)
     elif command.cancel:
         await target.cancel(shortened(command.cancel, LONGEST_MESSAGE))

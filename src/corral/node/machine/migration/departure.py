@@ -1,29 +1,46 @@
 """Sends the guest of a machine to another node; the manager may be killed after each step.
 
     recorded: Sending       the guest runs here; its memory and disks are copied meanwhile
-    QEMU has sent all       the guest is stopped
+    QEMU stops the guest    the pod's address leads to the target, where packets wait for the guest
+    QEMU has sent all
     the target is complete
     recorded: Sent          from here on the guest is the target's (``handover``)
     the target runs the guest, and the API shows that
     QEMU is destroyed
     recorded: Ended
 
-A manager that finds Sending cancels the migration: the guest runs on.
+A manager that finds Sending cancels the migration: the guest runs on.  Whatever the reason, a guest
+that stays has its address led back first.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import msgspec
+import structlog
 
 from corral.aio import Background, Signal, run_until, wait_at_most
+from corral.api.kinds.vmi.derived import target_pod_name
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
 from corral.failures import describe
-from corral.node.hypervisor import Guest, GuestError, MigrationOptions, NoAnswerError, Outgoing
+from corral.node.hypervisor import (
+    Guest,
+    GuestError,
+    MigrationOptions,
+    NoAnswerError,
+    Outgoing,
+    StartError,
+)
+from corral.node.machine.disk_leases import MachineLeases
+from corral.node.machine.drives import DriveError
 from corral.node.machine.migration.handover import SourceStep, Target, source_step
 from corral.node.machine.migration.targets import MigrationTarget
+from corral.node.machine.startup import Prepare
+from corral.node.network.attachment import Networking
 from corral.node.state.facts import INTERRUPTED, Migration, Progress, lost, migrated
 from corral.node.state.machine_record import Stage
 from corral.node.state.machine_state import MachineState
@@ -41,6 +58,8 @@ _RETRY_SECONDS = 1.0
 Reach = Callable[[str, str], Awaitable[MigrationTarget]]
 """Returns the target of a migration, by its uid and node.  Raises NoAnswerError."""
 
+log = structlog.get_logger()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -54,11 +73,18 @@ class Order:
 class Departure:
     """Sends one machine's guest on request."""
 
-    def __init__(self, state: MachineState, reach: Reach) -> None:
+    def __init__(
+        self, state: MachineState, reach: Reach, networking: Networking, leases: MachineLeases
+    ) -> None:
         self._state = state
         self._reach = reach
+        self._networking = networking
+        self._leases = leases
         self._order: Order | None = None
         self._requested = Signal()
+        self._stopped = Signal()
+        """Set when QEMU has stopped the guest to send the rest of it."""
+        self._stays = False
         self._cancelled = Signal()
         self._recheck = Signal()
         self._observed = Target.UNKNOWN
@@ -90,33 +116,42 @@ class Departure:
             self._recheck.set()
 
     def start_tasks(
-        self, tasks: Background, guest: Guest, vmi: VirtualMachineInstance | None
+        self,
+        tasks: Background,
+        guest: Guest,
+        vmi: VirtualMachineInstance | None,
+        prepare: Prepare,
     ) -> None:
-        """Start the task that sends the guest on request, which ends it here."""
+        """Start the task that sends the guest on request, which ends it here.
+
+        ``prepare`` returns the drives of the guest once more.
+        """
         if self._state.record.stage is Stage.SENDING:
             tasks.start(self._stay(guest, None, INTERRUPTED), name="cancel migration")
         if self._state.record.stage is Stage.SENT:
             self._requested.set()
         if vmi is not None:
-            tasks.whenever(self._requested, self._run, guest, vmi, name="migrate")
+            tasks.whenever(self._requested, self._run, guest, vmi, prepare, name="migrate")
+            tasks.whenever(self._stopped, self._lead, vmi, name="lead addresses")
 
-    async def _run(self, guest: Guest, vmi: VirtualMachineInstance) -> None:
+    async def _run(self, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         if self._state.facts.outcome is not None:
             return
         self.idle.clear()
         try:
-            if self._state.record.stage is Stage.SENT:
-                await self._hand_over(guest)
-            elif self._order is not None:
-                await self._migrate(guest, vmi, self._order)
+            is_sent = self._state.record.stage is Stage.SENT
+            if is_sent or (self._order and await self._migrate(guest, vmi, self._order)):
+                await self._hand_over(guest, vmi, prepare)
         finally:
             if self._target is not None:
                 self._target.release()
                 self._target = None
             self.idle.set()
 
-    async def _migrate(self, guest: Guest, vmi: VirtualMachineInstance, order: Order) -> None:
+    async def _migrate(self, guest: Guest, vmi: VirtualMachineInstance, order: Order) -> bool:
+        """Send the guest until the target has it; return whether it is the target's now."""
         state = self._state
+        self._stays = False
         self._cancelled.clear()
         self._observed = Target.UNKNOWN
         paused = bool(state.facts.paused)
@@ -143,16 +178,15 @@ class Departure:
         )
         if step is not SourceStep.HAND_OVER:
             await self._stay(guest, target, failure or CANCELLED)
-            return
+            return False
         try:
             state.write(msgspec.structs.replace(state.record, stage=Stage.SENT))
         except OSError as error:  # a full disk: the guest is still this machine's
             await self._stay(guest, target, describe(error))
-            return
+            return False
         self._may_be_told = False
-        self._report(Progress.SENT)
         state.step("sent")
-        await self._hand_over(guest)
+        return True
 
     @property
     def _stops(self) -> bool:
@@ -168,6 +202,7 @@ class Departure:
                 disks=target.disks,
                 open_disk=target.open_disk,
                 options=order.options,
+                stopped=self._stopped.set,
             )
             await guest.send(vmi, outgoing)
             self._state.step("transferred")
@@ -176,11 +211,31 @@ class Departure:
             return describe(error)
         return ""
 
+    async def _lead(self, vmi: VirtualMachineInstance) -> None:
+        """Lead the addresses to the target, which is to have the guest within milliseconds.
+
+        Packets wait for it there.  Here they would be lost, and TCP sends again after 200 ms only.
+        """
+        if (target := self._target) is None:
+            return
+        with suppress(GuestError):  # the migration fails by itself
+            await target.expect_guest()
+        if not self._stays:
+            self._let_go(vmi)
+
+    def _let_go(self, vmi: VirtualMachineInstance) -> None:
+        record = self._state.record
+        pod = Key(record.namespace, target_pod_name(vmi, record.departure))
+        self._networking.let_go(record.id, record.addresses, record.departure_node, pod)
+
     async def _stay(self, guest: Guest, target: MigrationTarget | None, failure: str) -> None:
         """Run the guest on here, and end the target."""
         state = self._state
+        self._stays = True
         if target is not None:
             await target.cancel(failure)
+        if state.record.addresses:
+            await self._networking.take_over(state.record.id)
         if state.facts.outcome is None:
             try:
                 await guest.stay()
@@ -203,6 +258,10 @@ class Departure:
             )
             self._state.set_facts(replace(self._state.facts, migration=changed))
 
+    def report_sent(self) -> None:
+        """Report that the other side runs the guest, and its status."""
+        self._report(Progress.SENT)
+
     def _report_downtime(self, guest: Guest) -> None:
         """Report how long the guest stood still, unless an earlier manager has stopped it."""
         migration = self._state.facts.migration
@@ -210,19 +269,20 @@ class Departure:
             changed = replace(migration, downtime=max(0.0, time.time() - guest.stopped_at))
             self._state.set_facts(replace(self._state.facts, migration=changed))
 
-    async def _hand_over(self, guest: Guest) -> None:
+    async def _hand_over(self, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         """Tell the target to run the guest until that is certain, or it is certainly gone."""
         state = self._state
+        self._let_go(vmi)  # also what an earlier manager has
         while True:
             self._recheck.clear()
             target, known = await self._known()
             step = source_step(
                 state.record.stage, known, sent=True, fails=False, told=self._may_be_told
             )
-            if step is SourceStep.STAY:
+            if step is SourceStep.STAY and await self._take_leases_back(prepare):
                 await self._stay(guest, target, "the target ended before it ran the guest")
                 return
-            if step is SourceStep.LOSE:
+            if step in {SourceStep.STAY, SourceStep.LOSE}:
                 self._report(Progress.FAILED, "the target has ended with the guest")
                 state.record_outcome(lost(state.facts))
                 await state.destroy(guest)
@@ -231,7 +291,9 @@ class Departure:
                 break
             if target is not None and await self._told(target, guest):
                 break
+            self.report_sent()
             await wait_at_most(self._recheck, _RETRY_SECONDS)
+        self.report_sent()
         state.step(HANDED_OVER)
         node = state.record.departure_node
         state.recorder.vmi_event(
@@ -239,6 +301,23 @@ class Departure:
         )
         state.record_outcome(migrated(state.facts))
         await state.destroy(guest)
+
+    async def _take_leases_back(self, prepare: Prepare) -> bool:
+        """Acquire the leases of the disks again, which the target may have had and released.
+
+        Return False if another machine has one of them by now: the memory here is older than its
+        disk.  A directory that does not answer is waited for.
+        """
+        while True:
+            try:
+                await self._leases.take_back(self._state.record.uid, prepare)
+            except (DriveError, StartError) as error:
+                if isinstance(error, StartError) and error.busy:
+                    return False
+                log.warning("leases not taken back yet", error=describe(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                return True
 
     async def _known(self) -> tuple[MigrationTarget | None, Target]:
         """Return the target, if it can be reached, and how far it is.
@@ -268,10 +347,13 @@ class Departure:
 
     async def _tell(self, target: MigrationTarget, guest: Guest) -> bool:
         try:
-            await target.run_guest(paused=self._state.record.paused)
+            async with asyncio.timeout(_RETRY_SECONDS):
+                await target.run_guest(paused=self._state.record.paused)
+            # Not before: the guest would stand still while the API is written.
+            self.report_sent()
             self._report_downtime(guest)
             await target.reported()
-        except GuestError:
+        except (GuestError, TimeoutError):
             return False
         return True
 

@@ -196,6 +196,9 @@ class RemoteTarget:
     async def complete(self) -> None:
         await self._until(lambda: self._report.state in {Target.COMPLETE, Target.RUNNING})
 
+    async def expect_guest(self) -> None:
+        await self._send(Command(expect=True))
+
     async def run_guest(self, *, paused: bool) -> None:
         await self._send(Command(run=True, paused=paused))
         await self._until(lambda: self._report.state is Target.RUNNING)

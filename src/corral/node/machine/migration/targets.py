@@ -6,7 +6,7 @@ directly on the same host, else over the network (``remote_targets``).
 
 import asyncio
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -39,6 +39,12 @@ class MigrationTarget(Protocol):
     async def complete(self) -> None:
         """Wait until it has all of the guest.  Raises GuestError if it has failed."""
 
+    async def expect_guest(self) -> None:
+        """Have the addresses lead to it: the guest stands still, and is about to be handed over.
+
+        Raises GuestError.
+        """
+
     async def run_guest(self, *, paused: bool) -> None:
         """Have it run the guest; return once its record says so.
 
@@ -55,16 +61,27 @@ class MigrationTarget(Protocol):
         """End the streams to it: the source is done with it."""
 
 
+async def _nothing() -> None:
+    pass
+
+
 class LocalTarget:
     """A target on this host.
 
-    guest: its machine; disks: its copied volumes; vmi: its VMI, of the uid ``uid``.
+    guest: its machine; disks: its copied volumes; vmi: its VMI, of the uid ``uid``; take_over:
+    leads the addresses to it.
     """
 
     def __init__(
-        self, guest: Guest, disks: Sequence[str] = (), vmi: Key = _NO_KEY, uid: str = ""
+        self,
+        guest: Guest,
+        disks: Sequence[str] = (),
+        vmi: Key = _NO_KEY,
+        uid: str = "",
+        take_over: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
         self.guest = guest
+        self._take_over = take_over
         self.disks = disks
         self.vmi = vmi
         self.uid = uid
@@ -115,6 +132,10 @@ class LocalTarget:
 
     async def complete(self) -> None:
         await self._until(lambda: self.is_complete)
+
+    async def expect_guest(self) -> None:
+        if not self.failure:
+            await self._take_over()
 
     def tell(self, *, paused: bool) -> None:
         """Have it run the guest."""

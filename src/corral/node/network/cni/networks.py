@@ -27,6 +27,7 @@ from corral.aio import Background, finished, own_thread
 from corral.api.kinds.vmi.addresses import POD_INTERFACE, mac_of
 from corral.api.kinds.vmi.networks import Interface
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
 from corral.failures import describe
 from corral.node.health import Health
 from corral.node.network import dhcp, netlink
@@ -201,7 +202,7 @@ class CniNetworks:
     async def take_over(self, owner: str) -> None:
         """Do nothing: no network is held."""
 
-    def let_go(self, owner: str, addresses: Iterable[str], node: str) -> None:
+    def let_go(self, owner: str, addresses: Iterable[str], node: str, pod: Key) -> None:
         """Do nothing: machines do not migrate."""
 
     def detach(self, owner: str) -> None:

@@ -51,3 +51,17 @@ async def test_a_target_that_is_stopped_once_told_says_no_more(target):
 async def test_why_a_target_is_cancelled_is_cut(target):
     await obey(target, Command(cancel="x" * 100_000))
     assert target.failure == "x" * 1000 + "..."
+
+
+async def test_a_target_takes_the_addresses_over_unless_it_has_ended():
+    log = []
+
+    async def take_over():
+        log.append("taken over")
+
+    target = LocalTarget(SimpleNamespace(received=False), take_over=take_over)
+    await obey(target, Command(expect=True))
+    assert (log, target.is_told) == (["taken over"], False)
+    target.fail("QEMU has ended")
+    await obey(target, Command(expect=True))
+    assert log == ["taken over"]

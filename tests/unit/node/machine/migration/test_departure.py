@@ -9,9 +9,12 @@ import msgspec
 import pytest
 
 from corral.aio import Background
+from corral.api.kinds.vmi.derived import target_pod_name
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.hollow.hypervisor import Hollow
-from corral.node.hypervisor import Definition, MigrationOptions
+from corral.api.object import Key
+from corral.node.hollow.hypervisor import Hollow, HollowNetworks
+from corral.node.hypervisor import Definition, MigrationOptions, NoAnswerError, StartError
+from corral.node.machine.disk_leases import LEASED, MachineLeases
 from corral.node.machine.migration.departure import (
     CANCELLED,
     COMPLETE_SECONDS,
@@ -20,8 +23,9 @@ from corral.node.machine.migration.departure import (
 )
 from corral.node.machine.migration.handover import Target
 from corral.node.machine.migration.targets import LocalTarget, MigrationTargets
+from corral.node.network.attachment import Networking
 from corral.node.state import machine_record as records
-from corral.node.state.facts import INTERRUPTED, Outcome, Progress
+from corral.node.state.facts import INTERRUPTED, LOST, Outcome, Progress
 from corral.node.state.machine_record import Record, Stage
 from corral.node.state.machine_state import MachineState
 
@@ -38,10 +42,45 @@ VMI = msgspec.convert(
 )
 
 
+class Ways(HollowNetworks):
+    """Networks that say where the address of the machine leads to, and whether its guest runs."""
+
+    def __init__(self, source):
+        self.source = source
+        self.log = []
+
+    async def take_over(self, owner):
+        self.log.append((owner, self.source.runs))
+
+    def let_go(self, owner, addresses, node, pod):
+        self.log.append((node, pod, list(addresses), self.source.runs))
+
+
+class Leases(MachineLeases):
+    """Leases that another machine may have by now."""
+
+    def __init__(self):
+        super().__init__()
+        self.failures = []
+        self.taken_back = 0
+
+    async def take_back(self, uid, prepare):
+        assert uid == "u"
+        await prepare()
+        if self.failures:
+            raise self.failures.pop(0)
+        self.taken_back += 1
+
+
+async def nothing():
+    return {}
+
+
 class Source:
     """A machine with a running guest, and the target of its migration on the same host."""
 
     def __init__(self, directory, record):
+        self.ways, self.leases = Ways(self), Leases()
         self.directory = directory / "source"
         self.hypervisor = Hollow()
         self.targets = MigrationTargets()
@@ -55,7 +94,9 @@ class Source:
         self.state = MachineState(record, self.directory, recorder=recorder, step=self._step)
         self.directory.mkdir()
         records.write(self.directory, record)
-        self.departure = Departure(self.state, self.targets.reach)
+        self.departure = Departure(
+            self.state, self.targets.reach, Networking(self.ways), self.leases
+        )
 
     def _step(self, step):
         self.steps.append((step, records.read(self.directory).stage))
@@ -70,9 +111,13 @@ class Source:
     async def add_target(self):
         directory = self.directory.with_name("target")
         directory.mkdir()
-        target = LocalTarget(await self._start(directory, receives=True))
+        guest = await self._start(directory, receives=True)
+        target = LocalTarget(guest, take_over=self._expected)
         self.targets.add("m", target)
         return target
+
+    async def _expected(self):
+        self.ways.log.append(("target", self.runs))
 
     @property
     def migration(self):
@@ -92,7 +137,7 @@ def source_of(tmp_path):
         source = Source(tmp_path, Record(**{"stage": Stage.STARTED} | NAMED | on_record))
         await source.start()
         async with Background() as tasks:
-            source.departure.start_tasks(tasks, source.guest, VMI)
+            source.departure.start_tasks(tasks, source.guest, VMI, nothing)
             yield source
 
     return make
@@ -130,6 +175,7 @@ async def test_a_guest_is_handed_over_after_sent_is_recorded(source_of):
             await target.changed.wait()
         assert records.read(source.directory).stage is Stage.SENT
         assert not source.runs
+        assert source.migration.progress is Progress.SENDING, "the API is written later"
         await run(target)
         await settled(source)
         assert target.guest.memory == source.guest.memory
@@ -204,6 +250,79 @@ async def test_a_cancellation_comes_too_late_once_the_guest_is_handed_over(sourc
         await settled(source)
         assert source.migration.progress is Progress.SENT
         assert not target.failure
+
+
+async def test_the_address_leads_to_the_target_once_the_guest_stands_still(source_of):
+    """Packets wait for the guest there: what comes meanwhile is not lost."""
+    async with source_of(addresses=("10.0.0.7",)) as source:
+        target = await source.add_target()
+        source.hypervisor.behaviour = replace(source.hypervisor.behaviour, migration_seconds=60)
+        source.departure.request(ORDER)
+        await asyncio.sleep(59)
+        assert source.ways.log == []
+        await asyncio.sleep(2)
+        pod = Key("default", target_pod_name(VMI, "m"))
+        away = ("b", pod, ["10.0.0.7"], False)
+        assert source.ways.log == [("target", False), away], "though it is not handed over"
+        await receive(target)
+        await run(target)
+        await settled(source)
+        assert source.ways.log == [("target", False), away, away]
+
+
+async def test_the_address_leads_back_before_the_guest_runs_on(source_of):
+    async with source_of(addresses=("10.0.0.7",)) as source:
+        target = await source.add_target()
+        source.departure.request(ORDER)
+        await target.memory_opened.wait()
+        await asyncio.sleep(1)
+        assert len(source.ways.log) == 2
+        target.fail("QEMU cannot receive the guest")
+        await settled(source)
+        assert source.ways.log[2:] == [("u", False)]
+        assert source.runs
+
+
+async def test_a_target_that_cannot_be_told_to_expect_the_guest_changes_nothing(source_of):
+    async with source_of(addresses=("10.0.0.7",)) as source:
+        target = await source.add_target()
+
+        async def is_lost():
+            raise NoAnswerError("the connection to node b is lost")
+
+        target.expect_guest = is_lost
+        source.departure.request(ORDER)
+        await receive(target)
+        await run(target)
+        await settled(source)
+        assert source.migration.progress is Progress.SENT
+
+
+async def test_a_manager_that_finds_sent_leads_the_address_to_the_target(source_of):
+    async with source_of(stage=Stage.SENT, addresses=("10.0.0.7",), **MOVING) as source:
+        await asyncio.sleep(1)
+        assert [each[0] for each in source.ways.log] == ["b"]
+
+
+async def test_a_guest_that_is_given_back_has_its_leases_first(source_of):
+    async with source_of(stage=Stage.SENT, **MOVING) as source:
+        source.leases.failures = [StartError(LEASED, "the directory is lost")]
+        await asyncio.sleep(5)
+        source.departure.observe(Target.ABSENT)
+        await settled(source)
+        assert source.leases.taken_back == 1
+        assert source.state.record.stage is Stage.STARTED
+
+
+async def test_a_guest_whose_disk_is_another_machines_by_now_is_lost(source_of):
+    async with source_of(stage=Stage.SENT, **MOVING) as source:
+        source.leases.failures = [StartError(LEASED, "volume a is leased", busy="data")]
+        await asyncio.sleep(5)
+        source.departure.observe(Target.ABSENT)
+        await settled(source)
+        assert source.state.facts.outcome is Outcome.FAILED
+        assert source.state.facts.message == LOST
+        assert not source.runs
 
 
 async def test_a_migration_is_run_once(source_of):

@@ -78,6 +78,20 @@ async def test_a_source_follows_its_target(site):
     await reported
 
 
+async def test_a_target_is_told_to_expect_the_guest(site):
+    expected = asyncio.Event()
+
+    async def take_over():
+        expected.set()
+
+    site.local._take_over = take_over
+    target = await site.one.reach("m", "two")
+    await target.expect_guest()
+    async with asyncio.timeout(5):
+        await expected.wait()
+    assert not site.local.is_told
+
+
 async def test_a_target_is_reached_over_one_channel(site):
     target = await site.one.reach("m", "two")
     assert await site.one.reach("m", "two") is target
