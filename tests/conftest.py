@@ -32,6 +32,10 @@ if "CI" in os.environ:
 if len(tempfile.gettempdir()) > len("/var/tmp"):
     # A socket's address takes a path of 108 bytes, of which pytest's own directories need 90.
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", "/tmp")
+for name in list(os.environ):  # the settings of whoever runs the tests are not theirs
+    if name.startswith(("CORRAL_CONTEXT", "CORRAL_DATA_DIR", "CORRAL_UP_", "KUBECONFIG")):
+        del os.environ[name]
+os.environ["COLUMNS"] = "80"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
