@@ -8,6 +8,7 @@ import pytest
 from corral.deferred_packages import PACKAGES
 
 USES = {
+    "dnslib": ("corral.node.dns.codec", "DNSRecord", "dnslib.dns"),
     "lightkube": ("lightkube.models.core_v1", "Client", "lightkube.core.client"),
     "prometheus_client": (
         "prometheus_client.metrics_core",

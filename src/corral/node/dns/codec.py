@@ -36,8 +36,6 @@ _MAX_LABEL_BYTES: Final = 63
 _MAX_NAME_BYTES: Final = 254
 """Octets of a name without the root label."""
 _TYPE_AND_CLASS: Final = 4
-_DECODE_ERRORS: Final = (dnslib.DNSError, LookupError, RecursionError, ValueError, struct.error)
-"""Exceptions that dnslib raises for malformed packets."""
 _MAX_POINTER: Final = 0x3FFF
 """The largest offset of a compression pointer, 14 bits (RFC 1035 4.1.4)."""
 
@@ -81,7 +79,7 @@ def decode_query(packet: bytes) -> Query:
     try:
         end = _question_end(packet, counts)
         record: Any = dnslib.DNSRecord.parse(packet)
-    except _DECODE_ERRORS as error:
+    except _decode_errors() as error:
         raise MalformedQuery(_header_only(id_, flags, Code.FORMERR)) from error
     query = Query(
         id_=id_,
@@ -93,6 +91,14 @@ def decode_query(packet: bytes) -> Query:
         checking_disabled=bool(flags & _CD),
     )
     return _with_edns(query, record.ar[0]) if record.ar else query
+
+
+def _decode_errors() -> tuple[type[Exception], ...]:
+    """Return the exceptions that dnslib raises for malformed packets.
+
+    A function, because the package is executed with its first use: the first query.
+    """
+    return (dnslib.DNSError, LookupError, RecursionError, ValueError, struct.error)
 
 
 def _question_end(packet: bytes, counts: Sequence[int]) -> int:
@@ -215,7 +221,7 @@ def addresses(packet: bytes) -> list[Record]:
     try:
         record: Any = dnslib.DNSRecord.parse(packet)
         found = [_decode_record(each) for each in record.rr if each.rtype in _ADDRESS_TYPES]
-    except _DECODE_ERRORS as error:
+    except _decode_errors() as error:
         raise ValueError("not a reply") from error
     return [each for each in found if is_name(each.name) and _is_writable(each.data)]
 
