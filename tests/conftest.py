@@ -36,6 +36,8 @@ for name in list(os.environ):  # the settings of whoever runs the tests are not 
     if name.startswith(("CORRAL_CONTEXT", "CORRAL_DATA_DIR", "CORRAL_UP_", "KUBECONFIG")):
         del os.environ[name]
 os.environ["COLUMNS"] = "80"
+if "http_proxy" in map(str.lower, os.environ):  # which does not reach servers of the tests
+    os.environ["no_proxy"] = f"127.0.0.1,localhost,{os.environ.get('no_proxy', '')}"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
