@@ -543,7 +543,8 @@ async def test_applying_a_missing_object_needs_the_right_to_create(ask):
     assert (await ann("PATCH", DEPLOYED + "?fieldManager=ann", config_map(), APPLY)).status == 200
 
 
-async def test_the_oldest_of_many_managers_are_merged(ask):
+async def test_the_oldest_of_many_managers_are_merged(ask, monkeypatch):
+    monkeypatch.setattr(ask.server.rest, "now", lambda: 1_790_000_000.0)
     await ask("POST", MAPS + "?fieldManager=m0", config_map(a="0"))
     for number in range(1, 13):
         data = {"data": {f"k{number}": "x"}}

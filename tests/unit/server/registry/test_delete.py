@@ -108,14 +108,15 @@ async def test_the_propagation_policy_becomes_a_finalizer(ask, replica_set):
     assert 'propagationPolicy: Unsupported value: "Sideways"' in refused["message"]
 
 
-async def test_a_running_pod_gets_its_grace_period(ask, pod):
+async def test_a_running_pod_gets_its_grace_period(ask, pod, monkeypatch):
+    monkeypatch.setattr(ask.server.rest, "now", lambda: 1_790_000_000.0)
     await ask("POST", PODS, pod)
     held = await ask("DELETE", f"{PODS}/pod", {"gracePeriodSeconds": 30})
     assert held["kind"] == "Pod"
     assert held.metadata["deletionGracePeriodSeconds"] == 30
     begun = parse_rfc3339(held.metadata["creationTimestamp"])
     until = parse_rfc3339(held.metadata["deletionTimestamp"])
-    assert 29 <= (until - begun).total_seconds() <= 32
+    assert (until - begun).total_seconds() == 30
     longer = await ask("DELETE", f"{PODS}/pod", {"gracePeriodSeconds": 60})
     assert longer.metadata["deletionTimestamp"] == held.metadata["deletionTimestamp"]
     shorter = await ask("DELETE", f"{PODS}/pod", {"gracePeriodSeconds": 1})

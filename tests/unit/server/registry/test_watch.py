@@ -262,6 +262,7 @@ async def test_a_watcher_too_far_behind_gets_an_error(ask):
 
 
 async def test_watchers_of_one_form_share_the_frames(ask, monkeypatch):
+    monkeypatch.setattr(ask.server.rest, "now", lambda: 1_790_000_000.0)  # ages are of a second
     made = []
     frame_object = Presenter.frame_object
     monkeypatch.setattr(
