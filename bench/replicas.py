@@ -1,6 +1,6 @@
 """A replica set of 1000 hollow machines: up until all run, and back to none.
 
-The manager's processor time is what other load on the host hardly disturbs.
+Other load on the host lengthens the seconds more than the manager's processor time.
 """
 
 import time
