@@ -98,8 +98,8 @@ def in_guest(user: Outside, command: str) -> str:
     return user.kubectl("exec", pod["metadata"]["name"], "--", "sh", "-c", command)
 
 
-def migrate(user: Outside, name: str) -> dict:
-    """Migrate the machine; return the migration once it is over."""
+def begin(user: Outside, name: str) -> None:
+    """Create a migration of the machine."""
     migration = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstanceMigration",
@@ -108,12 +108,22 @@ def migrate(user: Outside, name: str) -> dict:
     }
     user.kubectl("create", "-f", "-", input=json.dumps(migration))
 
+
+def ended(user: Outside, name: str) -> dict:
+    """Return a migration once it is over."""
+
     def is_over() -> bool:
         found = user.get("vmim", name).get("status", {})
         return found.get("phase") in {"Succeeded", "Failed"}
 
     until("the migration is over", is_over)
     return user.get("vmim", name)
+
+
+def migrate(user: Outside, name: str) -> dict:
+    """Migrate the machine; return the migration once it is over."""
+    begin(user, name)
+    return ended(user, name)
 
 
 def to_counter(address: str) -> socket.socket:

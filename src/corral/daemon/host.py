@@ -281,7 +281,7 @@ class Host:
             pressure=pressure,
             registration=Registration(address=settings.node_address),
             targets=targets,
-            moves=bool(settings.hollow),  # no address follows a machine to another host yet
+            moves=network.moves_addresses,
         )
 
     def _shared(

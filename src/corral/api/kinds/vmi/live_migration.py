@@ -22,7 +22,7 @@ BLOCK, LIVE = "BlockMigration", "LiveMigration"
 
 _ALONE: Final = (
     "MigrationNotSupported",
-    "cannot migrate VMI: machines migrate between nodes of one host, and this node has its own",
+    "cannot migrate VMI: machines leave this host only with the network backends vxlan and host-gw",
 )
 _INTERFACE: Final = "InterfaceNotLiveMigratable"
 _DISKS: Final = "DisksNotLiveMigratable"
@@ -38,7 +38,7 @@ _SHARED: Final = "ReadWriteMany"
 
 
 def live_migratable(vmi: VirtualMachineInstance, *, alone: bool = False) -> Condition:
-    """Return the condition LiveMigratable of a VMI; ``alone``: no other node is on its host."""
+    """Return the condition LiveMigratable of a VMI; ``alone``: it can reach no other node."""
     reason, message = next(_obstacles(vmi, alone=alone), ("", ""))
     status = "False" if reason else "True"
     return Condition(type=CONDITION, status=status, reason=reason, message=message)
