@@ -27,7 +27,7 @@ from corral.node.agent.machines import REFRESH_SECONDS
 from corral.node.hollow.hypervisor import CAPACITY, Behaviour, Hollow, HollowGuest, HollowNetworks
 from corral.node.hypervisor import Change, GuestError, GuestInfo, GuestInterface
 from corral.node.images.store import ImageStore
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.handover import TargetState
 from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS, LONGEST_BACK_OFF_SECONDS
 from corral.node.state import machine_record as records
 from corral.node.state.machine_record import Outcome, Stage
@@ -200,12 +200,12 @@ async def test_a_source_learns_from_its_targets_pod_that_the_guest_has_ended(tmp
         target["metadata"] = {"name": "target", "labels": labels, "ownerReferences": owners}
         target["spec"]["nodeName"] = "node2"
         await client.create(Pod, target, key.namespace)
-        assert Target.GONE not in observed
+        assert TargetState.GONE not in observed
         where = Key(key.namespace, "target")
         await client.patch(Pod, where, {"status": {"phase": "Failed"}}, subresource="status")
 
         async def is_known():
-            return Target.GONE in observed
+            return TargetState.GONE in observed
 
         await host.whole.until(is_known, 10)
 

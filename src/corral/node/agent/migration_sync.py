@@ -15,8 +15,8 @@ from corral.api.volume_binding import is_finished
 from corral.client.client import Client
 from corral.node.hypervisor import MigrationOptions
 from corral.node.machine.lifecycle import Machine
-from corral.node.machine.migration.departure import Order
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.departure import MigrationRequest
+from corral.node.machine.migration.handover import TargetState
 from corral.node.state.facts import NEVER_STARTED
 from corral.node.state.machine_record import Stage
 
@@ -66,7 +66,7 @@ class MigrationSync:
             machine.departure.cancel()
         options = _options(state)
         machine.departure.request(
-            Order(uid=state.migration_uid, node=state.target_node, options=options)
+            MigrationRequest(uid=state.migration_uid, node=state.target_node, options=options)
         )
 
     async def _sync_sent(
@@ -74,16 +74,16 @@ class MigrationSync:
     ) -> None:
         """Report what the API says of the target: it may not answer any more."""
         if vmi.status.node_name != self._node:
-            machine.departure.observe(Target.RUNNING)
+            machine.departure.observe(TargetState.RUNNING)
             return
         try:
             pod = await self._client.get(Pod, state.target_pod, vmi.metadata.namespace)
         except NotFound:
-            machine.departure.observe(Target.GONE)
+            machine.departure.observe(TargetState.GONE)
             return
         if is_finished(pod):
             never_ran = _reason(pod) == NEVER_STARTED
-            machine.departure.observe(Target.ABSENT if never_ran else Target.GONE)
+            machine.departure.observe(TargetState.ABSENT if never_ran else TargetState.GONE)
 
 
 def _reason(pod: Pod) -> str:

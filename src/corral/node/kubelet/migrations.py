@@ -36,7 +36,7 @@ from corral.node.images.image import Image
 from corral.node.kubelet import websockets
 from corral.node.machine.migration import source_files
 from corral.node.machine.migration.channel import Channel, relay
-from corral.node.machine.migration.control import Command, obey, report_of
+from corral.node.machine.migration.messages import Command, obey, report_of
 from corral.node.machine.migration.remote_targets import CONTROL, DISK, MEMORY
 from corral.node.machine.migration.targets import LocalTarget, MigrationTargets
 from corral.node.state import machine_record as records

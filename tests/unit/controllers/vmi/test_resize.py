@@ -97,7 +97,7 @@ def test_what_the_node_lacks_is_named():
     assert lacking(asks, MORE, node(cpu="150m", memory="4Gi"), others, "one") == ["cpu"]
 
 
-def test_a_granted_change_is_told_to_the_node():
+def test_a_granted_change_is_reported_to_the_node():
     stuck = [{"type": "MigrationRequired", "status": "True"}]
     changed = vmi(conditions=stuck)
     patch = granted(changed, change_of(changed), NOW)

@@ -10,7 +10,7 @@ from corral.api.errors import NotFound
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.agent.migration_sync import MigrationSync
 from corral.node.hypervisor import Change, MigrationOptions
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.handover import TargetState
 from corral.node.state.facts import Facts, fold, not_received, start_failed
 from corral.node.state.machine_record import Record, Stage
 from corral.node.status.pod_status import pod_status
@@ -158,15 +158,15 @@ SENT = msgspec.structs.replace(SOURCE, stage=Stage.SENT, departure="m", departur
 @pytest.mark.parametrize(
     ("pods", "node", "observed"),
     [
-        ([pod("target")], "b", [("observe", Target.RUNNING)]),
+        ([pod("target")], "b", [("observe", TargetState.RUNNING)]),
         ([pod("target")], "a", []),
-        ([pod("target", "Failed")], "a", [("observe", Target.GONE)]),
-        ([ended(not_received(Facts(), "no room"))], "a", [("observe", Target.ABSENT)]),
-        ([ended(not_received(FENCED, "no room"))], "a", [("observe", Target.ABSENT)]),
-        ([ended(start_failed(Facts(), "no room"))], "a", [("observe", Target.GONE)]),
-        ([ended(FENCED)], "a", [("observe", Target.GONE)]),
-        ([ended(Facts())], "a", [("observe", Target.GONE)]),
-        ([], "a", [("observe", Target.GONE)]),
+        ([pod("target", "Failed")], "a", [("observe", TargetState.GONE)]),
+        ([ended(not_received(Facts(), "no room"))], "a", [("observe", TargetState.ABSENT)]),
+        ([ended(not_received(FENCED, "no room"))], "a", [("observe", TargetState.ABSENT)]),
+        ([ended(start_failed(Facts(), "no room"))], "a", [("observe", TargetState.GONE)]),
+        ([ended(FENCED)], "a", [("observe", TargetState.GONE)]),
+        ([ended(Facts())], "a", [("observe", TargetState.GONE)]),
+        ([], "a", [("observe", TargetState.GONE)]),
     ],
 )
 async def test_a_source_that_has_sent_learns_what_the_api_knows_of_the_target(pods, node, observed):

@@ -8,8 +8,8 @@ from corral.api.errors import NotFound
 from corral.api.images import MIGRATIONS_PATH
 from corral.api.object import Key
 from corral.node.kubelet.migrations import MigrationServer
-from corral.node.machine.migration.control import Command, Report
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.handover import TargetState
+from corral.node.machine.migration.messages import Command, Report
 from corral.node.machine.migration.targets import LocalTarget, MigrationTargets
 from corral.node.state import machine_record as records
 
@@ -83,10 +83,10 @@ def denial(client, url):
 def test_a_target_reports_to_its_source_and_obeys_it(targets, caller):
     with client(caller, targets=targets).websocket_connect(CONTROL) as control:
         report = msgspec.json.decode(control.receive_bytes(), type=Report)
-        assert report == Report(Target.RECEIVING, ("root",))
+        assert report == Report(TargetState.RECEIVING, ("root",))
         control.send_bytes(msgspec.json.encode(Command(cancel="enough")))
         report = msgspec.json.decode(control.receive_bytes(), type=Report)
-        assert (report.state, report.failure) == (Target.ABSENT, "enough")
+        assert (report.state, report.failure) == (TargetState.ABSENT, "enough")
         assert control.receive()["code"] == 1000
 
 

@@ -22,7 +22,7 @@ from corral.node.limits.bounds import Bounds
 from corral.node.machine.boot_slots import BootSlots
 from corral.node.machine.disk_leases import LEASED, MachineLeases
 from corral.node.machine.lifecycle import Machine
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.handover import TargetState
 from corral.node.machine.migration.targets import MigrationTargets
 from corral.node.network.attachment import Networking
 from corral.node.state import machine_record as records
@@ -330,7 +330,7 @@ async def test_a_machine_that_has_migrated_leaves_no_disks(machine_of, hyperviso
         await asyncio.sleep(30)
         assert machine.record.stage is Stage.SENT  # it does not know whether the target runs it
         assert (machine.directory / "volumes" / "c.qcow2").exists()
-        machine.departure.observe(Target.RUNNING)
+        machine.departure.observe(TargetState.RUNNING)
         await asyncio.sleep(30)
         assert machine.record.stage is Stage.ENDED
     assert machine.facts.message == MIGRATED

@@ -48,7 +48,7 @@ log = structlog.get_logger()
 
 
 class Arrival:
-    """Receives one machine's guest; ``arrived`` gets it once it is told to run."""
+    """Receives one machine's guest; ``arrived`` gets it once it runs."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Arrival:
 
     def end(self, why: str) -> None:
         """End it, unless the guest is its own: the migration has failed."""
-        if not self._is_over and (self._target is None or not self._target.is_told):
+        if not self._is_over and (self._target is None or not self._target.run_requested):
             self._failure = self._failure or why
             self._ended.set()
 
@@ -198,7 +198,7 @@ class Arrival:
         return guest, copied
 
     async def _offer(self, guest: Guest, disks: Sequence[str]) -> None:
-        """Register as a target, and act on what the source says until it has decided."""
+        """Register as a target, and obey the source until it has decided."""
         state = self._state
         if state.record.stage is not Stage.RECEIVING:
             state.write(msgspec.structs.replace(state.record, stage=Stage.RECEIVING))
@@ -230,7 +230,7 @@ class Arrival:
         return target_step(
             self._state.record.stage,
             complete=target.is_complete,
-            told=target.is_told,
+            run_requested=target.run_requested,
             cancelled=bool(target.failure),
         )
 
@@ -286,7 +286,7 @@ class Arrival:
         state.set_facts(replace(state.facts, migration=migration))
 
     def _retract(self) -> None:
-        """Tell the source that the guest will not run here; without a word if it might have."""
+        """Report to the source that the guest will not run here; nothing if it might have."""
         if self._has_arrived:
             return
         self._targets.remove(self._state.record.arrival)

@@ -37,7 +37,7 @@ from corral.node.hypervisor import (
 )
 from corral.node.machine.disk_leases import MachineLeases
 from corral.node.machine.drives import DriveError
-from corral.node.machine.migration.handover import SourceStep, Target, source_step
+from corral.node.machine.migration.handover import SourceStep, TargetState, source_step
 from corral.node.machine.migration.targets import MigrationTarget
 from corral.node.machine.startup import Prepare
 from corral.node.network.attachment import Networking
@@ -48,22 +48,22 @@ from corral.node.state.machine_state import MachineState
 MIGRATED = "Migrated"
 """Reason of KubeVirt's events about the end of a migration."""
 CANCELLED = "Live migration aborted"
-"""Why a migration has failed that was cancelled (KubeVirt's failureReason)."""
+"""Reason of the failure of a cancelled migration (KubeVirt's failureReason)."""
 HANDED_OVER = "handed over"
 """The step of a source after which the target is certain to run the guest."""
 COMPLETE_SECONDS = 30.0
 """Longest wait for a target that was sent the whole guest, which stands still meanwhile."""
 _RETRY_SECONDS = 1.0
 
-Reach = Callable[[str, str], Awaitable[MigrationTarget]]
+ConnectTarget = Callable[[str, str], Awaitable[MigrationTarget]]
 """Returns the target of a migration, by its uid and node.  Raises NoAnswerError."""
 
 log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """A migration that a source is to run: its uid, its target, and its settings."""
+class MigrationRequest:
+    """A requested migration: its uid, its target's node, and its settings."""
 
     uid: str
     node: str
@@ -74,39 +74,43 @@ class Departure:
     """Sends one machine's guest on request."""
 
     def __init__(
-        self, state: MachineState, reach: Reach, networking: Networking, leases: MachineLeases
+        self,
+        state: MachineState,
+        connect_target: ConnectTarget,
+        networking: Networking,
+        leases: MachineLeases,
     ) -> None:
         self._state = state
-        self._reach = reach
+        self._connect_target = connect_target
         self._networking = networking
         self._leases = leases
-        self._order: Order | None = None
+        self._request: MigrationRequest | None = None
         self._requested = Signal()
         self._stopped = Signal()
         """Set when QEMU has stopped the guest to send the rest of it."""
         self._stays = False
         self._cancelled = Signal()
         self._recheck = Signal()
-        self._observed = Target.UNKNOWN
+        self._observed = TargetState.UNKNOWN
         self._target: MigrationTarget | None = None
         """The target that is reached, until the guest stays or is handed over."""
-        self._may_be_told = True
-        """Whether the target may have been told to run the guest, also by an earlier manager."""
+        self._run_may_be_requested = True
+        """True if it may have got the request to run the guest, also from an earlier manager."""
         self.idle = Signal(is_set=True)
         """Cleared while the guest may be stopped, so that requests to it would be lost."""
 
-    def request(self, order: Order) -> None:
+    def request(self, request: MigrationRequest) -> None:
         """Migrate, unless this migration has been run, or another one is."""
-        if order.uid != self._state.record.departure and self.idle.is_set():
-            self._order = order
+        if request.uid != self._state.record.departure and self.idle.is_set():
+            self._request = request
             self._requested.set()
 
     def cancel(self) -> None:
         """Cancel the migration, unless the guest has been handed over."""
         self._cancelled.set()
 
-    def observe(self, target: Target) -> None:
-        """Set what the API says of the target, which counts while it does not answer itself.
+    def observe(self, target: TargetState) -> None:
+        """Set the state of the target by the API, which counts while it does not answer itself.
 
         ABSENT: it has ended without the guest; GONE: its pod has ended, or is gone; RUNNING: the
         VMI's status shows the guest there.
@@ -140,7 +144,7 @@ class Departure:
         self.idle.clear()
         try:
             is_sent = self._state.record.stage is Stage.SENT
-            if is_sent or (self._order and await self._migrate(guest, vmi, self._order)):
+            if is_sent or (self._request and await self._migrate(guest, vmi, self._request)):
                 await self._hand_over(guest, vmi, prepare)
         finally:
             if self._target is not None:
@@ -148,33 +152,35 @@ class Departure:
                 self._target = None
             self.idle.set()
 
-    async def _migrate(self, guest: Guest, vmi: VirtualMachineInstance, order: Order) -> bool:
+    async def _migrate(
+        self, guest: Guest, vmi: VirtualMachineInstance, request: MigrationRequest
+    ) -> bool:
         """Send the guest until the target has it; return whether it is the target's now."""
         state = self._state
         self._stays = False
         self._cancelled.clear()
-        self._observed = Target.UNKNOWN
+        self._observed = TargetState.UNKNOWN
         paused = bool(state.facts.paused)
         state.write(
             msgspec.structs.replace(
                 state.record,
                 stage=Stage.SENDING,
-                departure=order.uid,
-                departure_node=order.node,
+                departure=request.uid,
+                departure_node=request.node,
                 paused=paused,
             )
         )
         state.set_facts(
-            replace(state.facts, migration=Migration(uid=order.uid, progress=Progress.SENDING))
+            replace(state.facts, migration=Migration(uid=request.uid, progress=Progress.SENDING))
         )
         state.step("sending")
         state.recorder.vmi_event("Normal", "Migrating", "VirtualMachineInstance is migrating.")
-        sending = await run_until(self._cancelled, self._send(guest, vmi, order))
+        sending = await run_until(self._cancelled, self._send(guest, vmi, request))
         failure = CANCELLED if sending is None else sending
         target = self._target
-        known = Target.ABSENT if target is None else await target.state()
+        target_state = TargetState.ABSENT if target is None else await target.state()
         step = source_step(
-            state.record.stage, known, sent=not failure, fails=bool(failure) or self._stops
+            state.record.stage, target_state, sent=not failure, fails=bool(failure) or self._stops
         )
         if step is not SourceStep.HAND_OVER:
             await self._stay(guest, target, failure or CANCELLED)
@@ -184,7 +190,7 @@ class Departure:
         except OSError as error:  # a full disk: the guest is still this machine's
             await self._stay(guest, target, describe(error))
             return False
-        self._may_be_told = False
+        self._run_may_be_requested = False
         state.step("sent")
         return True
 
@@ -193,15 +199,17 @@ class Departure:
         """Report whether the guest is to stay, or has ended."""
         return self._cancelled.is_set() or self._state.facts.outcome is not None
 
-    async def _send(self, guest: Guest, vmi: VirtualMachineInstance, order: Order) -> str:
+    async def _send(
+        self, guest: Guest, vmi: VirtualMachineInstance, request: MigrationRequest
+    ) -> str:
         """Send the guest until both sides have reported success; return why it has failed."""
         try:
-            target = self._target = await self._reach(order.uid, order.node)
+            target = self._target = await self._connect_target(request.uid, request.node)
             outgoing = Outgoing(
                 memory=await target.open_memory(),
                 disks=target.disks,
                 open_disk=target.open_disk,
-                options=order.options,
+                options=request.options,
                 stopped=self._stopped.set,
             )
             await guest.send(vmi, outgoing)
@@ -263,21 +271,25 @@ class Departure:
         self._report(Progress.SENT)
 
     def _report_downtime(self, guest: Guest) -> None:
-        """Report how long the guest stood still, unless an earlier manager has stopped it."""
+        """Report the downtime of the guest, unless an earlier manager has stopped it."""
         migration = self._state.facts.migration
         if migration is not None and migration.downtime is None and guest.stopped_at:
             changed = replace(migration, downtime=max(0.0, time.time() - guest.stopped_at))
             self._state.set_facts(replace(self._state.facts, migration=changed))
 
     async def _hand_over(self, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
-        """Tell the target to run the guest until that is certain, or it is certainly gone."""
+        """Request the target to run the guest until that is certain, or it is certainly gone."""
         state = self._state
         self._let_go(vmi)  # also what an earlier manager has
         while True:
             self._recheck.clear()
-            target, known = await self._known()
+            target, target_state = await self._observe_target()
             step = source_step(
-                state.record.stage, known, sent=True, fails=False, told=self._may_be_told
+                state.record.stage,
+                target_state,
+                sent=True,
+                fails=False,
+                run_requested=self._run_may_be_requested,
             )
             if step is SourceStep.STAY and await self._take_leases_back(prepare):
                 await self._stay(guest, target, "the target ended before it ran the guest")
@@ -289,7 +301,7 @@ class Departure:
                 return
             if step is SourceStep.END and target is None:
                 break
-            if target is not None and await self._told(target, guest):
+            if target is not None and await self._request_run(target, guest):
                 break
             self.report_sent()
             await wait_at_most(self._recheck, _RETRY_SECONDS)
@@ -319,33 +331,33 @@ class Departure:
             else:
                 return True
 
-    async def _known(self) -> tuple[MigrationTarget | None, Target]:
-        """Return the target, if it can be reached, and how far it is.
+    async def _observe_target(self) -> tuple[MigrationTarget | None, TargetState]:
+        """Return the target, if it can be reached, and its state.
 
-        What the API shows meanwhile ends the wait for its answer.
+        A change that the API shows meanwhile ends the wait for its answer.
         """
-        if self._observed is Target.RUNNING:  # whether it answers or not
-            return None, Target.RUNNING
-        target = await run_until(self._recheck, self._reached())
+        if self._observed is TargetState.RUNNING:  # whether it answers or not
+            return None, TargetState.RUNNING
+        target = await run_until(self._recheck, self._connected_target())
         return (None, self._observed) if target is None else (target, await target.state())
 
-    async def _reached(self) -> MigrationTarget | None:
+    async def _connected_target(self) -> MigrationTarget | None:
         record = self._state.record
         try:
-            self._target = await self._reach(record.departure, record.departure_node)
+            self._target = await self._connect_target(record.departure, record.departure_node)
         except NoAnswerError:
             return None
         return self._target
 
-    async def _told(self, target: MigrationTarget, guest: Guest) -> bool:
-        """Have the target run the guest; return whether the API shows it there.
+    async def _request_run(self, target: MigrationTarget, guest: Guest) -> bool:
+        """Request the target to run the guest; return whether the API shows it there.
 
-        It may not answer any more, so what the API shows meanwhile ends this as well.
+        It may not answer any more, so a change that the API shows meanwhile ends this as well.
         """
-        self._may_be_told = True
-        return await run_until(self._recheck, self._tell(target, guest)) or False
+        self._run_may_be_requested = True
+        return await run_until(self._recheck, self._run_on_target(target, guest)) or False
 
-    async def _tell(self, target: MigrationTarget, guest: Guest) -> bool:
+    async def _run_on_target(self, target: MigrationTarget, guest: Guest) -> bool:
         try:
             async with asyncio.timeout(_RETRY_SECONDS):
                 await target.run_guest(paused=self._state.record.paused)

@@ -14,15 +14,15 @@ from enum import Enum
 from corral.node.state.machine_record import Stage
 
 
-class Target(Enum):
-    """The target, as its source observes it."""
+class TargetState(Enum):
+    """The state of a target, as its source observes it."""
 
     UNKNOWN = "unknown"  # it does not answer
     GONE = "gone"  # it has ended, and may have run the guest
     ABSENT = "absent"  # it has ended, and has not run the guest
     RECEIVING = "receiving"
     COMPLETE = "complete"  # it has all of the guest, and waits
-    RUNNING = "running"  # it has been told to run the guest
+    RUNNING = "running"  # the source has requested it to run the guest
 
 
 class SourceStep(Enum):
@@ -30,8 +30,8 @@ class SourceStep(Enum):
 
     SEND = "send"  # wait for both QEMUs
     STAY = "stay"  # run the guest on, and end the target
-    HAND_OVER = "hand over"  # record Sent, then tell the target to run the guest
-    WAIT = "wait"  # run nothing, until the target is known
+    HAND_OVER = "hand over"  # record Sent, then request the target to run the guest
+    WAIT = "wait"  # run nothing, until the state of the target is known
     END = "end"  # the guest runs on the target: remove what is left here
     LOSE = "lose"  # the guest has ended with the target
 
@@ -46,38 +46,40 @@ class TargetStep(Enum):
 
 
 def source_step(
-    stage: Stage, target: Target, *, sent: bool, fails: bool, told: bool = True
+    stage: Stage, target: TargetState, *, sent: bool, fails: bool, run_requested: bool = True
 ) -> SourceStep:
     """Return the next step of the source from the stage that it has recorded.
 
     sent: whether its QEMU has sent everything, so that its guest is stopped.
     fails: whether the migration has failed or is cancelled.
-    told: whether the target may have been told to run the guest.  One that is gone since may have
-    written to the guest's disks, which its memory here knows nothing of.
+    run_requested: whether the target may have got the request to run the guest.  One that is gone
+    since may have written to the guest's disks, which its memory here knows nothing of.
     """
     if stage is Stage.SENT:
         return {
-            Target.RUNNING: SourceStep.END,
-            Target.COMPLETE: SourceStep.HAND_OVER,
-            Target.ABSENT: SourceStep.STAY,
-            Target.GONE: SourceStep.LOSE if told else SourceStep.STAY,
+            TargetState.RUNNING: SourceStep.END,
+            TargetState.COMPLETE: SourceStep.HAND_OVER,
+            TargetState.ABSENT: SourceStep.STAY,
+            TargetState.GONE: SourceStep.LOSE if run_requested else SourceStep.STAY,
         }.get(target, SourceStep.WAIT)
-    if stage is not Stage.SENDING or fails or target is Target.ABSENT:
+    if stage is not Stage.SENDING or fails or target is TargetState.ABSENT:
         return SourceStep.STAY
-    # A target that runs the guest before Sent is recorded has not been told so by this source.
-    return SourceStep.HAND_OVER if sent and target is Target.COMPLETE else SourceStep.SEND
+    # A target that runs the guest before Sent is recorded has no request to do so from this source.
+    return SourceStep.HAND_OVER if sent and target is TargetState.COMPLETE else SourceStep.SEND
 
 
-def target_step(stage: Stage, *, complete: bool, told: bool, cancelled: bool) -> TargetStep:
+def target_step(
+    stage: Stage, *, complete: bool, run_requested: bool, cancelled: bool
+) -> TargetStep:
     """Return the next step of the target from the stage that it has recorded.
 
     complete: whether its QEMU has all of the guest.
-    told: whether the source has told it to run the guest; cancelled: or to end.
+    run_requested: whether the source has requested it to run the guest; cancelled: or to end.
     """
     if stage in {Stage.ARRIVING, Stage.STARTED}:
         return TargetStep.RUN
-    if cancelled and not told:
+    if cancelled and not run_requested:
         return TargetStep.END
     if complete:
-        return TargetStep.RUN if told else TargetStep.WAIT
+        return TargetStep.RUN if run_requested else TargetStep.WAIT
     return TargetStep.RECEIVE if stage in {Stage.DEFINED, Stage.RECEIVING} else TargetStep.END

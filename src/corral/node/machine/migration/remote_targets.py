@@ -20,8 +20,8 @@ from corral.client.stream import StreamLost
 from corral.failures import describe
 from corral.node.hypervisor import GuestError, NoAnswerError
 from corral.node.machine.migration.channel import Channel, Links, relay
-from corral.node.machine.migration.control import Command, Report
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.handover import TargetState
+from corral.node.machine.migration.messages import Command, Report
 from corral.node.machine.migration.source_files import FileCopies
 from corral.node.machine.migration.targets import (
     MigrationTarget,
@@ -88,13 +88,13 @@ class RemoteTarget:
         self._uid = uid
         self._node = node
         self._channel: Channel | None = None
-        self._report = Report(Target.UNKNOWN)
+        self._report = Report(TargetState.UNKNOWN)
         self._changed = Signal()
         self._streams: list[asyncio.Task[None]] = []
 
     @property
     def is_connected(self) -> bool:
-        """Whether its reports arrive."""
+        """True while its reports arrive."""
         return self._channel is not None
 
     @property
@@ -188,20 +188,24 @@ class RemoteTarget:
                 log.exception("stream of a migration failed", uid=self._uid, node=self._node)
                 _resolve(opened, StreamLost(describe(error)))
 
-    async def state(self) -> Target:
+    async def state(self) -> TargetState:
         if self._report.failure:
-            return Target.ABSENT
-        return self._report.state if self.is_connected or self._report.reported else Target.UNKNOWN
+            return TargetState.ABSENT
+        return (
+            self._report.state
+            if self.is_connected or self._report.reported
+            else TargetState.UNKNOWN
+        )
 
     async def complete(self) -> None:
-        await self._until(lambda: self._report.state in {Target.COMPLETE, Target.RUNNING})
+        await self._until(lambda: self._report.state in {TargetState.COMPLETE, TargetState.RUNNING})
 
     async def expect_guest(self) -> None:
         await self._send(Command(expect=True))
 
     async def run_guest(self, *, paused: bool) -> None:
         await self._send(Command(run=True, paused=paused))
-        await self._until(lambda: self._report.state is Target.RUNNING)
+        await self._until(lambda: self._report.state is TargetState.RUNNING)
 
     async def reported(self) -> None:
         await self._until(lambda: self._report.reported)
@@ -246,7 +250,7 @@ class RemoteTarget:
 
 
 def _said(error: BaseException) -> str:
-    """Return what another host says of an error, no longer than a message may be."""
+    """Return the message of an error from another host, within the limit of messages."""
     return shortened(describe(error), LONGEST_MESSAGE)
 
 

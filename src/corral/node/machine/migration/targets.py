@@ -1,4 +1,4 @@
-"""The targets of migrations: how a source reaches the machine that gets its guest.
+"""The targets of migrations: the machines that get the guests of sources.
 
 A target is registered on its host while it can receive.  The source is the only one that calls it:
 directly on the same host, else over the network (``remote_targets``).
@@ -15,7 +15,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.hypervisor import Guest, GuestError, NoAnswerError
 from corral.node.machine.migration import source_files
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.handover import TargetState
 
 _NO_KEY: Final = Key("", "")
 
@@ -33,8 +33,8 @@ class MigrationTarget(Protocol):
     async def open_disk(self, volume: str) -> socket.socket:
         """Open the stream to a disk, once.  Raises GuestError."""
 
-    async def state(self) -> Target:
-        """Return how far it is; UNKNOWN if it does not answer."""
+    async def state(self) -> TargetState:
+        """Return its state; UNKNOWN if it does not answer."""
 
     async def complete(self) -> None:
         """Wait until it has all of the guest.  Raises GuestError if it has failed."""
@@ -55,7 +55,7 @@ class MigrationTarget(Protocol):
         """Wait until the API shows that the guest is there.  Raises NoAnswerError."""
 
     async def cancel(self, why: str) -> None:
-        """Have it end, unless it was told to run the guest."""
+        """Have it end, unless it was requested to run the guest."""
 
     def release(self) -> None:
         """End the streams to it: the source is done with it."""
@@ -90,12 +90,12 @@ class LocalTarget:
         self.changed = Signal()
         """Set when the source has decided."""
         self.is_complete = guest.received
-        self.is_told = False
+        self.run_requested = False
         self.paused = False
         self.is_running = False
         self.is_reported = False
         self.has_left = False
-        """Whether it is not known any more whether the guest has run: the API shows that."""
+        """True once only the API shows whether the guest has run."""
         self.failure = ""
         self._opened: set[str] = set()
         """Volumes to which there is a stream, or was."""
@@ -117,17 +117,17 @@ class LocalTarget:
         return await self.guest.open_disks()
 
     @property
-    def observed(self) -> Target:
-        """How far it is."""
+    def observed(self) -> TargetState:
+        """Its present state."""
         if self.failure:
-            return Target.ABSENT
+            return TargetState.ABSENT
         if self.has_left:
-            return Target.UNKNOWN
-        if self.is_told:
-            return Target.RUNNING if self.is_running else Target.COMPLETE
-        return Target.COMPLETE if self.is_complete else Target.RECEIVING
+            return TargetState.UNKNOWN
+        if self.run_requested:
+            return TargetState.RUNNING if self.is_running else TargetState.COMPLETE
+        return TargetState.COMPLETE if self.is_complete else TargetState.RECEIVING
 
-    async def state(self) -> Target:
+    async def state(self) -> TargetState:
         return self.observed
 
     async def complete(self) -> None:
@@ -137,21 +137,21 @@ class LocalTarget:
         if not self.failure:
             await self._take_over()
 
-    def tell(self, *, paused: bool) -> None:
-        """Have it run the guest."""
-        self.paused, self.is_told = paused, True
+    def request_run(self, *, paused: bool) -> None:
+        """Request it to run the guest."""
+        self.paused, self.run_requested = paused, True
         self.changed.set()
 
     async def run_guest(self, *, paused: bool) -> None:
         self._fail_if_over()
-        self.tell(paused=paused)
+        self.request_run(paused=paused)
         await self._until(lambda: self.is_running)
 
     async def reported(self) -> None:
         await self._until(lambda: self.is_reported)
 
     async def cancel(self, why: str) -> None:
-        if not self.is_told and not self.failure:
+        if not self.run_requested and not self.failure:
             self.failure = why
             self.changed.set()
             self.notify()
@@ -176,7 +176,7 @@ class LocalTarget:
         self.notify()
 
     def leave(self) -> None:
-        """End without a word on the guest, which it was told to run."""
+        """End without a report on the guest, which it was requested to run."""
         self.has_left = True
         self.notify()
 

@@ -14,7 +14,7 @@ from corral.node.hollow.hypervisor import Hollow, HollowNetworks
 from corral.node.hypervisor import Definition, NoAnswerError, Outgoing, StartError
 from corral.node.machine.disk_leases import LEASED, MachineLeases
 from corral.node.machine.migration.arrival import Arrival
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.handover import TargetState
 from corral.node.machine.migration.targets import MigrationTargets
 from corral.node.machine.resource_limits import MachineLimits
 from corral.node.network.attachment import Networking
@@ -195,16 +195,16 @@ async def test_a_target_whose_migration_fails_ends(site_of):
             await site.targets.reach("m", "here")
 
 
-async def test_a_target_that_was_told_does_not_end(site_of):
+async def test_a_target_requested_to_run_does_not_end(site_of):
     async with site_of() as site:
         running = receives(site)
         site.arrival.arrange([], "a")
         target = await site.send()
-        telling = site.tasks.start(target.run_guest(paused=False), name="tell")
-        while not target.is_told:
+        requesting = site.tasks.start(target.run_guest(paused=False), name="request run")
+        while not target.run_requested:
             await asyncio.sleep(0)
         site.arrival.end("too late")
-        await telling
+        await requesting
         await running
         assert site.state.facts.outcome is None
         assert site.arrived
@@ -258,7 +258,7 @@ async def test_an_earlier_managers_target_with_all_of_the_guest_waits_for_the_so
         assert not guest.received
 
 
-async def test_an_earlier_manager_that_was_told_to_run_the_guest_does_so(site_of):
+async def test_an_earlier_manager_that_was_requested_to_run_the_guest_does_so(site_of):
     async with site_of(stage=Stage.ARRIVING) as site:
         guest = await received(site)
         await site.arrival.resume(guest, nothing)
@@ -285,12 +285,12 @@ async def test_a_target_that_is_stopped_while_it_runs_the_guest_tells_its_source
         resuming = run_until(stop, site.arrival.resume(guest, nothing))
         living = site.tasks.start(resuming, name="resume")
         target = await site.target()
-        telling = site.tasks.start(target.run_guest(paused=False), name="tell")
+        requesting = site.tasks.start(target.run_guest(paused=False), name="request run")
         await networks.entered.wait()
         stop.set()
         await living
-        await telling
-        assert await target.state() is Target.RUNNING
+        await requesting
+        assert await target.state() is TargetState.RUNNING
         assert site.state.record.stage is Stage.STARTED
 
 
@@ -312,7 +312,7 @@ async def test_a_target_that_waits_for_its_leases_can_be_stopped(site_of):
         living = site.tasks.start(run_until(stop, site.arrival.run(VMI, nothing)), name="arrival")
         site.arrival.arrange([], "a")
         target = await site.send()
-        telling = asyncio.ensure_future(target.run_guest(paused=False))
+        requesting = asyncio.ensure_future(target.run_guest(paused=False))
         await leases.is_tried.wait()
         stop.set()
         async with asyncio.timeout(5):
@@ -321,7 +321,9 @@ async def test_a_target_that_waits_for_its_leases_can_be_stopped(site_of):
         assert not site.arrived
         assert site.state.record.stage is Stage.ARRIVING
         with pytest.raises(NoAnswerError, match="the target was stopped"):
-            await telling
-        assert await target.state() is Target.UNKNOWN, "it may have run, as far as its record says"
+            await requesting
+        assert await target.state() is TargetState.UNKNOWN, (
+            "it may have run, as far as its record says"
+        )
         with pytest.raises(NoAnswerError):
             await site.targets.reach("m", "here")

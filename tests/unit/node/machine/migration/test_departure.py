@@ -19,9 +19,9 @@ from corral.node.machine.migration.departure import (
     CANCELLED,
     COMPLETE_SECONDS,
     Departure,
-    Order,
+    MigrationRequest,
 )
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.handover import TargetState
 from corral.node.machine.migration.targets import LocalTarget, MigrationTargets
 from corral.node.network.attachment import Networking
 from corral.node.state import machine_record as records
@@ -32,7 +32,7 @@ from corral.node.state.machine_state import MachineState
 pytestmark = pytest.mark.looptime
 NAMED = {"namespace": "default", "instance": "vm", "uid": "u", "pod": "p", "pod_uid": "p"}
 MOVING = {"departure": "m", "departure_node": "b"}
-ORDER = Order(uid="m", node="b", options=MigrationOptions())
+REQUEST = MigrationRequest(uid="m", node="b", options=MigrationOptions())
 VMI = msgspec.convert(
     {
         "metadata": {"name": "vm", "namespace": "default", "uid": "u"},
@@ -152,8 +152,8 @@ async def receive(target):
 
 
 async def run(target):
-    """Run the guest, and show that in the API, once told to."""
-    while not target.is_told:
+    """Run the guest on request, and show that in the API."""
+    while not target.run_requested:
         target.changed.clear()
         await target.changed.wait()
     target.is_running = target.is_reported = True
@@ -168,9 +168,9 @@ async def settled(source):
 async def test_a_guest_is_handed_over_after_sent_is_recorded(source_of):
     async with source_of() as source:
         target = await source.add_target()
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await receive(target)
-        while not target.is_told:
+        while not target.run_requested:
             target.changed.clear()
             await target.changed.wait()
         assert records.read(source.directory).stage is Stage.SENT
@@ -195,7 +195,7 @@ async def test_the_record_says_sending_before_anything_is_sent(source_of):
     async with source_of() as source:
         await source.add_target()
         source.hypervisor.behaviour = replace(source.hypervisor.behaviour, migration_seconds=60)
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await asyncio.sleep(1)
         record = records.read(source.directory)
         assert (record.stage, record.departure, record.departure_node) == (Stage.SENDING, "m", "b")
@@ -204,7 +204,7 @@ async def test_the_record_says_sending_before_anything_is_sent(source_of):
 
 async def test_a_migration_without_a_target_leaves_the_guest_running(source_of):
     async with source_of() as source:
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await settled(source)
         assert source.runs
         assert source.migration.progress is Progress.FAILED
@@ -218,7 +218,7 @@ async def test_a_migration_without_a_target_leaves_the_guest_running(source_of):
 async def test_a_target_that_fails_leaves_the_guest_running(source_of):
     async with source_of() as source:
         target = await source.add_target()
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await target.memory_opened.wait()
         await target.guest.receive(target.memory)
         target.fail("QEMU cannot receive the guest")
@@ -231,7 +231,7 @@ async def test_a_cancelled_migration_ends_its_target(source_of):
     async with source_of() as source:
         target = await source.add_target()
         source.hypervisor.behaviour = replace(source.hypervisor.behaviour, migration_seconds=60)
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await asyncio.sleep(1)
         source.departure.cancel()
         await settled(source)
@@ -243,7 +243,7 @@ async def test_a_cancelled_migration_ends_its_target(source_of):
 async def test_a_cancellation_comes_too_late_once_the_guest_is_handed_over(source_of):
     async with source_of() as source:
         target = await source.add_target()
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await receive(target)
         await run(target)
         source.departure.cancel()
@@ -257,7 +257,7 @@ async def test_the_address_leads_to_the_target_once_the_guest_stands_still(sourc
     async with source_of(addresses=("10.0.0.7",)) as source:
         target = await source.add_target()
         source.hypervisor.behaviour = replace(source.hypervisor.behaviour, migration_seconds=60)
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await asyncio.sleep(59)
         assert source.ways.log == []
         await asyncio.sleep(2)
@@ -273,7 +273,7 @@ async def test_the_address_leads_to_the_target_once_the_guest_stands_still(sourc
 async def test_the_address_leads_back_before_the_guest_runs_on(source_of):
     async with source_of(addresses=("10.0.0.7",)) as source:
         target = await source.add_target()
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await target.memory_opened.wait()
         await asyncio.sleep(1)
         assert len(source.ways.log) == 2
@@ -283,7 +283,7 @@ async def test_the_address_leads_back_before_the_guest_runs_on(source_of):
         assert source.runs
 
 
-async def test_a_target_that_cannot_be_told_to_expect_the_guest_changes_nothing(source_of):
+async def test_a_target_that_cannot_be_requested_to_expect_the_guest_changes_nothing(source_of):
     async with source_of(addresses=("10.0.0.7",)) as source:
         target = await source.add_target()
 
@@ -291,7 +291,7 @@ async def test_a_target_that_cannot_be_told_to_expect_the_guest_changes_nothing(
             raise NoAnswerError("the connection to node b is lost")
 
         target.expect_guest = is_lost
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await receive(target)
         await run(target)
         await settled(source)
@@ -308,7 +308,7 @@ async def test_a_guest_that_is_given_back_has_its_leases_first(source_of):
     async with source_of(stage=Stage.SENT, **MOVING) as source:
         source.leases.failures = [StartError(LEASED, "the directory is lost")]
         await asyncio.sleep(5)
-        source.departure.observe(Target.ABSENT)
+        source.departure.observe(TargetState.ABSENT)
         await settled(source)
         assert source.leases.taken_back == 1
         assert source.state.record.stage is Stage.STARTED
@@ -318,7 +318,7 @@ async def test_a_guest_whose_disk_is_another_machines_by_now_is_lost(source_of):
     async with source_of(stage=Stage.SENT, **MOVING) as source:
         source.leases.failures = [StartError(LEASED, "volume a is leased", busy="data")]
         await asyncio.sleep(5)
-        source.departure.observe(Target.ABSENT)
+        source.departure.observe(TargetState.ABSENT)
         await settled(source)
         assert source.state.facts.outcome is Outcome.FAILED
         assert source.state.facts.message == LOST
@@ -327,13 +327,13 @@ async def test_a_guest_whose_disk_is_another_machines_by_now_is_lost(source_of):
 
 async def test_a_migration_is_run_once(source_of):
     async with source_of() as source:
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await settled(source)
         before = list(source.steps)
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await settled(source)
         assert source.steps == before
-        source.departure.request(replace(ORDER, uid="n"))
+        source.departure.request(replace(REQUEST, uid="n"))
         await settled(source)
         assert source.steps == [*before, *before]
 
@@ -360,9 +360,9 @@ async def test_a_manager_that_finds_sent_tells_the_target_again(source_of):
 @pytest.mark.parametrize(
     ("observed", "outcome", "stage"),
     [
-        (Target.RUNNING, Outcome.SUCCEEDED, Stage.SENT),
-        (Target.ABSENT, None, Stage.STARTED),
-        (Target.UNKNOWN, None, Stage.SENT),
+        (TargetState.RUNNING, Outcome.SUCCEEDED, Stage.SENT),
+        (TargetState.ABSENT, None, Stage.STARTED),
+        (TargetState.UNKNOWN, None, Stage.SENT),
     ],
 )
 async def test_the_api_decides_about_a_target_that_does_not_answer(
@@ -379,14 +379,14 @@ async def test_the_api_decides_about_a_target_that_does_not_answer(
 async def test_a_target_that_runs_the_guest_need_not_answer(source_of):
     async with source_of() as source:
         target = await source.add_target()
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await receive(target)
-        while not target.is_told:
+        while not target.run_requested:
             target.changed.clear()
             await target.changed.wait()
         await asyncio.sleep(60)
         assert source.state.facts.outcome is None
-        source.departure.observe(Target.RUNNING)
+        source.departure.observe(TargetState.RUNNING)
         await settled(source)
         assert source.state.facts.outcome is Outcome.SUCCEEDED
 
@@ -394,9 +394,9 @@ async def test_a_target_that_runs_the_guest_need_not_answer(source_of):
 async def test_a_target_that_ends_after_sent_gives_the_guest_back(source_of):
     async with source_of() as source:
         target = await source.add_target()
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await receive(target)
-        while not target.is_told:
+        while not target.run_requested:
             target.changed.clear()
             await target.changed.wait()
         target.fail("QEMU has ended")
@@ -415,17 +415,17 @@ async def test_a_record_that_cannot_be_written_hands_nothing_over(source_of, mon
             write(directory, record)
 
         monkeypatch.setattr(records, "write", full)
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await receive(target)
         await settled(source)
-        assert not target.is_told
+        assert not target.run_requested
         assert source.runs
 
 
 async def test_a_target_that_never_reports_the_whole_guest_holds_no_stopped_one(source_of):
     async with source_of() as source:
         target = await source.add_target()
-        source.departure.request(ORDER)
+        source.departure.request(REQUEST)
         await target.memory_opened.wait()
         await target.guest.receive(target.memory)
         await asyncio.sleep(COMPLETE_SECONDS - 1)
@@ -435,7 +435,7 @@ async def test_a_target_that_never_reports_the_whole_guest_holds_no_stopped_one(
         assert source.runs
         assert source.migration.failure == "the target has not received the whole guest after 30 s"
         assert target.failure == source.migration.failure
-        assert not target.is_told
+        assert not target.run_requested
         assert records.read(source.directory).stage is Stage.STARTED
 
 
@@ -448,8 +448,8 @@ class Silent:
 
 async def test_a_migration_whose_target_does_not_answer_can_be_cancelled(source_of):
     async with source_of() as source:
-        source.departure._reach = Silent().reach
-        source.departure.request(ORDER)
+        source.departure._connect_target = Silent().reach
+        source.departure.request(REQUEST)
         await asyncio.sleep(1)
         assert not source.departure.idle.is_set()
         source.departure.cancel()
@@ -460,8 +460,8 @@ async def test_a_migration_whose_target_does_not_answer_can_be_cancelled(source_
 
 async def test_what_the_api_shows_ends_the_wait_for_an_answer(source_of):
     async with source_of(stage=Stage.SENT, **MOVING) as source:
-        source.departure._reach = Silent().reach
+        source.departure._connect_target = Silent().reach
         await asyncio.sleep(100)
-        source.departure.observe(Target.RUNNING)
+        source.departure.observe(TargetState.RUNNING)
         await asyncio.sleep(1)
         assert source.state.facts.outcome is Outcome.SUCCEEDED

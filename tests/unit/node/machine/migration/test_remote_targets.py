@@ -11,7 +11,7 @@ from corral.aio import Background
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.object import Key
 from corral.node.hypervisor import GuestError, NoAnswerError
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.handover import TargetState
 from corral.node.machine.migration.remote_targets import RemoteTargets
 from corral.node.machine.migration.targets import LocalTarget, stream_pair
 
@@ -59,26 +59,26 @@ async def soon(condition):
 async def test_a_source_follows_its_target(site):
     target = await site.one.reach("m", "two")
     assert list(target.disks) == ["root"]
-    assert await target.state() is Target.RECEIVING
+    assert await target.state() is TargetState.RECEIVING
     waiting = asyncio.ensure_future(target.complete())
     site.local.is_complete = True
     site.local.notify()
     await waiting
     running = asyncio.ensure_future(target.run_guest(paused=True))
-    await soon(lambda: site.local.is_told)
+    await soon(lambda: site.local.run_requested)
     assert site.local.paused
     assert not running.done()
     site.local.is_running = True
     site.local.notify()
     await running
-    assert await target.state() is Target.RUNNING
+    assert await target.state() is TargetState.RUNNING
     reported = asyncio.ensure_future(target.reported())
     site.local.is_reported = True
     site.local.notify()
     await reported
 
 
-async def test_a_target_is_told_to_expect_the_guest(site):
+async def test_a_target_is_requested_to_expect_the_guest(site):
     expected = asyncio.Event()
 
     async def take_over():
@@ -89,7 +89,7 @@ async def test_a_target_is_told_to_expect_the_guest(site):
     await target.expect_guest()
     async with asyncio.timeout(5):
         await expected.wait()
-    assert not site.local.is_told
+    assert not site.local.run_requested
 
 
 async def test_a_target_is_reached_over_one_channel(site):
@@ -100,7 +100,7 @@ async def test_a_target_is_reached_over_one_channel(site):
     site.network.heal()
     again = await site.one.reach("m", "two")
     assert again is not target
-    assert await again.state() is Target.RECEIVING
+    assert await again.state() is TargetState.RECEIVING
 
 
 async def test_a_cut_leaves_the_target_unknown(site):
@@ -110,7 +110,7 @@ async def test_a_cut_leaves_the_target_unknown(site):
     site.network.cut()
     with pytest.raises(NoAnswerError, match="the connection to node two is lost"):
         await waiting
-    assert await target.state() is Target.UNKNOWN
+    assert await target.state() is TargetState.UNKNOWN
     with pytest.raises(NoAnswerError):
         await target.run_guest(paused=False)
     await target.cancel("it is not reached")
@@ -125,7 +125,7 @@ async def test_a_target_that_ends_says_why(site):
     site.local.fail("QEMU has ended")
     with pytest.raises(GuestError, match="the target failed: QEMU has ended"):
         await waiting
-    assert await target.state() is Target.ABSENT
+    assert await target.state() is TargetState.ABSENT
 
 
 async def test_a_cancelled_target_ends(site):

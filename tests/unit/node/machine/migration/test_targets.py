@@ -1,4 +1,4 @@
-"""Targets of migrations on this host: what the source is told, and the files that both have."""
+"""Targets of migrations on this host: their states, and the files that both sides have."""
 
 import asyncio
 from types import SimpleNamespace
@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from corral.node.hypervisor import GuestError, NoAnswerError
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.handover import TargetState
 from corral.node.machine.migration.targets import LocalTarget, MigrationTargets
 
 
@@ -24,11 +24,11 @@ async def test_the_source_waits_until_the_target_is_complete(target):
     waiting = asyncio.ensure_future(target.complete())
     await asyncio.sleep(0)
     assert not waiting.done()
-    assert await target.state() is Target.RECEIVING
+    assert await target.state() is TargetState.RECEIVING
     target.is_complete = True
     target.notify()
     await waiting
-    assert await target.state() is Target.COMPLETE
+    assert await target.state() is TargetState.COMPLETE
 
 
 async def test_a_target_that_ends_fails_the_source(target):
@@ -37,7 +37,7 @@ async def test_a_target_that_ends_fails_the_source(target):
     target.fail("QEMU has ended")
     with pytest.raises(GuestError, match="the target failed: QEMU has ended"):
         await waiting
-    assert await target.state() is Target.ABSENT
+    assert await target.state() is TargetState.ABSENT
     with pytest.raises(GuestError):
         await target.run_guest(paused=False)
 
@@ -50,7 +50,7 @@ async def test_a_target_requested_to_run_the_guest_is_not_cancelled(target):
     target.is_running = True
     target.notify()
     await telling
-    assert await target.state() is Target.RUNNING
+    assert await target.state() is TargetState.RUNNING
 
 
 async def test_memory_is_received_once(target):

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from corral.node.machine.migration.control import Command, Report, obey, report_of
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.handover import TargetState
+from corral.node.machine.migration.messages import Command, Report, obey, report_of
 from corral.node.machine.migration.targets import LocalTarget
 
 
@@ -16,11 +16,11 @@ def target():
 
 
 def test_a_report_says_how_far_the_target_is(target):
-    assert report_of(target) == Report(Target.RECEIVING, ("root",))
+    assert report_of(target) == Report(TargetState.RECEIVING, ("root",))
     target.is_complete = True
-    assert report_of(target).state is Target.COMPLETE
-    target.is_told = target.is_running = True
-    assert report_of(target).state is Target.RUNNING
+    assert report_of(target).state is TargetState.COMPLETE
+    target.run_requested = target.is_running = True
+    assert report_of(target).state is TargetState.RUNNING
     assert not report_of(target).is_last
     target.is_reported = True
     assert report_of(target).is_last
@@ -28,23 +28,23 @@ def test_a_report_says_how_far_the_target_is(target):
     assert whole == report_of(target)
 
 
-async def test_a_target_that_has_ended_is_not_told(target):
+async def test_a_target_that_has_ended_gets_no_request(target):
     target.fail("QEMU has ended")
     await obey(target, Command(run=True))
-    assert not target.is_told
-    assert report_of(target) == Report(Target.ABSENT, ("root",), failure="QEMU has ended")
+    assert not target.run_requested
+    assert report_of(target) == Report(TargetState.ABSENT, ("root",), failure="QEMU has ended")
 
 
-async def test_a_target_that_was_told_is_not_cancelled(target):
+async def test_a_target_requested_to_run_is_not_cancelled(target):
     await obey(target, Command(run=True, paused=True))
     await obey(target, Command(cancel="too late"))
-    assert (target.is_told, target.paused, target.failure) == (True, True, "")
+    assert (target.run_requested, target.paused, target.failure) == (True, True, "")
 
 
-async def test_a_target_that_is_stopped_once_told_says_no_more(target):
+async def test_a_target_stopped_after_the_request_reports_no_more(target):
     await obey(target, Command(run=True))
     target.leave()
-    assert report_of(target) == Report(Target.UNKNOWN, ("root",))
+    assert report_of(target) == Report(TargetState.UNKNOWN, ("root",))
     assert report_of(target).is_last
 
 
@@ -61,7 +61,7 @@ async def test_a_target_takes_the_addresses_over_unless_it_has_ended():
 
     target = LocalTarget(SimpleNamespace(received=False), take_over=take_over)
     await obey(target, Command(expect=True))
-    assert (log, target.is_told) == (["taken over"], False)
+    assert (log, target.run_requested) == (["taken over"], False)
     target.fail("QEMU has ended")
     await obey(target, Command(expect=True))
     assert log == ["taken over"]

@@ -7,27 +7,27 @@ the channel after its last one.
 import msgspec
 
 from corral.api.errors import LONGEST_MESSAGE, shortened
-from corral.node.machine.migration.handover import Target
+from corral.node.machine.migration.handover import TargetState
 from corral.node.machine.migration.targets import LocalTarget
 
 
 class Report(msgspec.Struct, frozen=True, omit_defaults=True):
     """A target, as it reports itself.
 
-    state: how far it is; UNKNOWN if it was stopped once told to run the guest.
+    state: UNKNOWN if it was stopped after the request to run the guest.
     disks: volumes whose disks the source copies.
     reported: whether the API shows the guest there.
-    failure: why it has ended, without having run the guest.
+    failure: the reason why it has ended, without having run the guest.
     """
 
-    state: Target
+    state: TargetState
     disks: tuple[str, ...] = ()
     reported: bool = False
     failure: str = ""
 
     @property
     def is_last(self) -> bool:
-        return self.reported or bool(self.failure) or self.state is Target.UNKNOWN
+        return self.reported or bool(self.failure) or self.state is TargetState.UNKNOWN
 
 
 class Command(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -49,10 +49,10 @@ def report_of(target: LocalTarget) -> Report:
 
 
 async def obey(target: LocalTarget, command: Command) -> None:
-    """Pass a command on to a target, which knows what is too late."""
+    """Pass a command on to a target, which ignores one that is too late."""
     if command.expect:
         await target.expect_guest()
     elif command.run and not target.failure:
-        target.tell(paused=command.paused)
+        target.request_run(paused=command.paused)
     elif command.cancel:
         await target.cancel(shortened(command.cancel, LONGEST_MESSAGE))
