@@ -44,7 +44,7 @@ _MILLI: Final = 10**6
 
 @dataclass(frozen=True, slots=True)
 class LiveUpdate:
-    """What becomes of a change: why it waits for a restart, or the merge patch of the VMI's spec.
+    """The outcome of a change: the reason to wait for a restart, or a patch of the VMI's spec.
 
     deferred: whether it waits until the VMI runs, or has migrated.
     """

@@ -1,4 +1,4 @@
-"""What VirtualMachines refer to: instance types, preferences, KubeVirt's configuration."""
+"""The references of VirtualMachines: instance types, preferences, KubeVirt's configuration."""
 
 from collections.abc import Iterator
 from functools import partial

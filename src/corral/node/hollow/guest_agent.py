@@ -26,7 +26,7 @@ class HollowAgent:
         self.well = True
         """True if it answers pings; set by tests."""
         self.onlined = 0
-        """How often it has brought vCPUs and memory online."""
+        """Count of the times that it has brought vCPUs and memory online."""
         self.clock: float | None = None
         """The time that was last set."""
         self.keys: dict[str, Sequence[str]] = {}

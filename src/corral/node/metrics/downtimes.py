@@ -13,7 +13,7 @@ BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8, 16, 32)
 
 
 class Downtime(NamedTuple):
-    """How many seconds a migration, by its uid, has stopped the guest of a VMI."""
+    """The seconds for which a migration, by its uid, has stopped the guest of a VMI."""
 
     migration: str
     seconds: float

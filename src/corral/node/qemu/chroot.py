@@ -43,7 +43,7 @@ _PROGRAMS = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "nix", "gn
 _SETTINGS = ("etc/ld.so.cache", "etc/ld.so.conf", "etc/ld.so.conf.d", "etc/alternatives")
 """Files of the dynamic linker, and alternatives."""
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
-"""How the host promises memory; QEMU reads it where it is to have room that it does not use yet."""
+"""The host's overcommit of memory; QEMU reads it if it reserves room that it does not use yet."""
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 T = TypeVar("T")

@@ -100,7 +100,7 @@ class Facts:
     size: GuestSize | None = None
     """vCPUs and memory, of a machine with room for more; None until the hypervisor was queried."""
     resize_failure: str = ""
-    """Why vCPUs or memory cannot be plugged in; empty if they can."""
+    """Message of the failure to plug in vCPUs or memory; empty if there is none."""
     unhealthy: str = ""
     """Message of its failed liveness probe; a machine that is ended for that has failed."""
     evicted: str = ""

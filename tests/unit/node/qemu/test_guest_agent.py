@@ -428,7 +428,7 @@ async def test_keys_replace_earlier_ones_and_passwords_are_not_crypted(agent):
 
 
 async def test_what_was_plugged_in_is_brought_online(agent):
-    asked = []
+    requests = []
     answers = {
         "guest-get-vcpus": [
             {"logical-id": 0, "online": True, "can-offline": False},
@@ -444,11 +444,11 @@ async def test_what_was_plugged_in_is_brought_online(agent):
 
     def note(request):
         if request["execute"].startswith("guest-set"):
-            asked.append(request)
+            requests.append(request)
         return honest(request, answers)
 
     await QemuAgent(await agent(note)).bring_online()
-    assert asked == [
+    assert requests == [
         {"execute": "guest-set-vcpus", "arguments": {"vcpus": [{"logical-id": 1, "online": True}]}},
         {
             "execute": "guest-set-memory-blocks",

@@ -47,7 +47,7 @@ RATIO_FIELD: Final = "spec.configuration.developerConfiguration.cpuAllocationRat
 EVICTION_FIELD: Final = "spec.configuration.evictionStrategy"
 ROLLOUT_FIELD: Final = "spec.configuration.vmRolloutStrategy"
 ROLLOUT_STRATEGIES: Final = ("Stage", "LiveUpdate")
-"""How a changed VirtualMachine reaches its running VMI: at the next start, or while it runs where
+"""Ways of changes of a VirtualMachine to its VMI: at its next start, or at once where
 that is possible (the default, as in KubeVirt)."""
 LIVE_UPDATE_FIELD: Final = "spec.configuration.liveUpdateConfiguration"
 EVICTION_STRATEGIES: Final = ("None", "LiveMigrate", "LiveMigrateIfPossible", "External")
