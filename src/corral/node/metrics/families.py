@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from corral.api.kinds.vmi.derived import guest_memory
+from corral.api.kinds.vmi.live_update import current_memory
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.metrics import Family, counter, gauge
 from corral.node.counters import Card, Counters, Disk, MigrationCounters
@@ -63,7 +63,7 @@ class MachineFamilies:
     def add_usage(self, labels: Labels, vmi: VirtualMachineInstance, usage: Usage) -> None:
         self._add("cpu_usage_seconds_total", usage.cpu_nanos / _NANO, labels)
         self._add("memory_resident_bytes", usage.memory_bytes, labels)
-        self._add("memory_domain_bytes", guest_memory(vmi.spec.domain).rounded_up(), labels)
+        self._add("memory_domain_bytes", current_memory(vmi).rounded_up(), labels)
 
     def add_counters(self, labels: Labels, counters: Counters) -> None:
         self._add("cpu_user_usage_seconds_total", counters.user_nanos / _NANO, labels)

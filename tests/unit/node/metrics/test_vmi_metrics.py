@@ -9,6 +9,7 @@ from starlette.applications import Starlette
 from starlette.testclient import TestClient
 from tests.exposition import Scrape
 
+from corral.api.kinds.vmi.status import MemoryStatus
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.counters import Counters, MigrationCounters
 from corral.node.hypervisor import GuestError, Usage
@@ -64,6 +65,14 @@ async def named(*machines) -> dict[str, set[str]]:
         family.name: {one.labels["name"] for one in family.samples if "name" in one.labels}
         for family in families
     }
+
+
+async def test_the_memory_of_a_guest_is_that_which_it_has_now():
+    grown = instance("grown")
+    grown.status.memory = MemoryStatus(guest_at_boot="1Gi", guest_current="2Gi")
+    families = await VmiMetrics("node", lambda: [machine("grown")], lambda _: grown).collect()
+    found = {sample.name: sample.value for family in families for sample in family.samples}
+    assert found["kubevirt_vmi_memory_domain_bytes"] == 2 << 30
 
 
 @pytest.mark.looptime
