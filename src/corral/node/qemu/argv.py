@@ -109,7 +109,10 @@ def _accelerator(domain: Domain) -> str:
     if domain.accelerator is Accelerator.KVM:
         return "kvm"
     share = _boot_bytes(domain) // _MIB // _TRANSLATION_SHARE
-    return f"tcg,tb-size={max(_TRANSLATION_MIB, share)}"
+    size = max(_TRANSLATION_MIB, share)
+    if max_sockets(domain.vmi.spec.domain) > 1:  # so that a boot leaves regions for more vCPUs
+        size += _TRANSLATION_MIB // 2
+    return f"tcg,tb-size={size}"
 
 
 def _cpu(domain: Domain) -> str:

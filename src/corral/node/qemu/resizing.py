@@ -5,14 +5,17 @@ once, and bring them online by a udev rule or by their agent; memory is that of 
 device, which every machine with room has, empty at first, and whose size the guest follows.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from corral.node.hypervisor import GuestError, GuestSize
 from corral.node.qemu.devices.memory import MEMORY
-from corral.node.qemu.monitor import PROCESSOR_SEEN, Event, Monitor
+from corral.node.qemu.monitor import PROCESSOR_SEEN, Event, Monitor, MonitorError
 
 SIZE_CHANGED: Final = "MEMORY_DEVICE_SIZE_CHANGE"
+_CODE: Final = re.compile(r"gen code size\s+(\d+)/(\d+)")
+_REGION_BYTES: Final = 2 << 20
 _TOPOLOGY: Final = ("socket-id", "die-id", "core-id", "thread-id")
 
 
@@ -48,9 +51,30 @@ class QemuResizing:
         free = [each for each in slots if "qom-path" not in each]
         if missing > len(free):
             raise GuestError(f"the machine was started with room for {len(slots)} vCPUs")
+        if missing > 0:
+            await self._require_regions(len(slots), len(slots) - len(free) + missing)
         for slot in sorted(free, key=_place)[: max(0, missing)]:
             self._monitor.awaited_processors += 1
             await self._monitor.execute("device_add", {"driver": slot["type"], **slot["props"]})
+
+    async def _require_regions(self, most: int, count: int) -> None:
+        """Check that an emulated machine has room for the code of the vCPUs.  Raises GuestError.
+
+        Each vCPU's thread begins with a region of the cache of translated code; QEMU aborts if none
+        is free (tcg_region_initial_alloc), until the cache is full and is flushed.  ``most``: vCPUs
+        that the machine has room for, by which the cache is divided (tcg_n_regions).
+        """
+        try:
+            report = (await self._monitor.execute("x-query-jit"))["human-readable-text"]
+        except MonitorError:
+            return  # it is not emulated
+        if (found := _CODE.search(report)) is None:
+            raise GuestError("QEMU does not say how much room its translated code has")
+        used, capacity = int(found[1]), int(found[2])
+        region = capacity // max(1, min(capacity // _REGION_BYTES, most * 8))
+        # Those that are there have begun a region each, and one more may be taken meanwhile.
+        if capacity - used < (count + 1) * region:
+            raise GuestError("QEMU's emulation has no room for another vCPU at present")
 
     async def request_memory(self, plugged_bytes: int) -> None:
         memory = await self._memory()

@@ -6,6 +6,7 @@ import pytest
 
 from corral.node.hypervisor import GuestError, GuestSize
 from corral.node.qemu import monitor as real
+from corral.node.qemu.monitor import MonitorError
 from corral.node.qemu.resizing import SIZE_CHANGED, QemuResizing
 
 GIB = 1 << 30
@@ -19,6 +20,7 @@ class Monitor:
     def __init__(self, *, present=2, sockets=3, memory=True):
         self.present = [divmod(number, 2) for number in range(present)]
         self.sockets = sockets
+        self.code = 0
         self.memory = {"id": "memory0", "size": 0, "requested-size": 0} if memory else None
         self.events, self.awaited, self.awaited_processors = asyncio.Queue(), set(), 0
 
@@ -45,6 +47,12 @@ class Monitor:
         own = [{"type": "virtio-mem", "data": self.memory}] if self.memory else []
         return [other, *own]
 
+    def x_query_jit(self, _):
+        if self.code is None:
+            raise MonitorError("JIT information is only available with accel=tcg")
+        text = f"Translation buffer state:\ngen code size       {self.code}/{32 << 20}\nTB count 9"
+        return {"human-readable-text": text}
+
     def device_add(self, device):
         assert device["driver"] == "qemu64-x86_64-cpu"
         self.present.append((device["socket-id"], device["thread-id"]))
@@ -67,6 +75,19 @@ async def test_vcpus_are_plugged_in_next_to_those_that_are_there():
 async def test_more_vcpus_than_there_is_room_for_are_refused():
     with pytest.raises(GuestError, match="room for 6 vCPUs"):
         await QemuResizing(Monitor()).plug_processors(8)
+
+
+@pytest.mark.parametrize(("code", "fits"), [(None, True), (21 << 20, True), (23 << 20, False)])
+async def test_an_emulated_machine_needs_room_for_the_code_of_a_vcpu(code, fits):
+    monitor = Monitor()
+    monitor.code = code
+    if fits:
+        await QemuResizing(monitor).plug_processors(4)
+        assert len(monitor.present) == 4
+    else:
+        with pytest.raises(GuestError, match="no room for another vCPU at present"):
+            await QemuResizing(monitor).plug_processors(4)
+        assert len(monitor.present) == 2
 
 
 async def test_memory_is_requested_from_the_guest():
