@@ -164,6 +164,41 @@ async def test_a_guest_takes_memory_when_it_likes():
         await c.until(partial(has, c, 1, "2Gi"))
 
 
+async def test_a_pod_keeps_the_memory_that_its_guest_does_not_release():
+    async with cluster() as c:
+        await c.client.create(VirtualMachine, large())
+        await runs(c)
+        before = await requests(c)
+        await change(c, domain={"memory": {"guest": "3Gi"}})
+        await c.until(partial(has, c, 1, "3Gi"))
+        grown = await requests(c)
+        guest = c.guest(await machine(c))
+        guest.resizing.stubborn = True
+        await change(c, domain={"memory": {"guest": "1Gi"}})
+        await asyncio.sleep(60)
+        assert (await machine(c)).status.memory.guest_requested == "1Gi"
+        assert await requests(c) == grown
+        await guest.resizing.comply()
+        await c.until(partial(has, c, 1, "1Gi"))
+        await asyncio.sleep(5)
+        assert amount((await requests(c))["memory"]) == amount(before["memory"])
+
+
+async def test_a_change_that_is_taken_back_requires_no_migration():
+    async with cluster(nodes=1, capacity=small(2)) as c:
+        await configured(c, "LiveMigrate")
+        await c.client.create(VirtualMachine, large())
+        await runs(c)
+        await change(c, domain={"memory": {"guest": "3Gi"}})
+
+        async def is_stuck() -> bool:
+            return await condition(c, "MigrationRequired") is not None
+
+        await c.until(is_stuck)
+        await change(c, domain={"memory": {"guest": "1Gi"}})
+        await c.until(partial(has, c, 1, "1Gi"))
+
+
 async def test_a_quota_refuses_what_the_namespace_may_not_have_until_it_grows():
     async with cluster() as c:
         quota = {"metadata": {"name": "small", "namespace": "default"}}

@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from corral.api.kinds.vmi.derived import Processors, guest_memory, processors
 from corral.api.kinds.vmi.domain import Cpu, Domain, Memory, Resources
 from corral.api.kinds.vmi.live_update import (
+    VCPU_CHANGE,
     boot_memory,
+    has_condition,
     max_memory_bytes,
     max_sockets,
     memory_fault,
@@ -46,7 +48,7 @@ _MILLI: Final = 10**6
 class LiveUpdate:
     """The outcome of a change: the reason to wait for a restart, or a patch of the VMI's spec.
 
-    deferred: whether it waits until the VMI runs, or has migrated.
+    deferred: whether it waits until the VMI runs, has migrated, or has the sockets before.
     """
 
     restart: str = ""
@@ -78,10 +80,15 @@ def plan(
 
 
 def _is_busy(vmi: VirtualMachineInstance) -> bool:
-    """Report whether a VMI does not run yet or any more, or migrates."""
+    """Report whether a VMI does not run yet or any more, migrates, or is getting sockets.
+
+    Its node plugs in all sockets of the spec once some are granted (KubeVirt: "another CPU hotplug
+    is in progress").
+    """
     state = vmi.status.migration_state
     migrates = state is not None and not state.completed
-    return vmi.status.phase != "Running" or is_being_deleted(vmi) or migrates
+    is_growing = has_condition(vmi, VCPU_CHANGE)
+    return vmi.status.phase != "Running" or is_being_deleted(vmi) or migrates or is_growing
 
 
 def _placed(spec: Spec, desired: Spec) -> Spec:

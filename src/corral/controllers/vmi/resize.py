@@ -23,6 +23,7 @@ from corral.api.kinds.vmi.live_update import (
     MEMORY_CHANGE,
     MIGRATION_REQUIRED,
     VCPU_CHANGE,
+    current_memory,
     has_condition,
     max_memory_bytes,
     requested_guest,
@@ -58,17 +59,53 @@ class Change:
 
 def change_of(vmi: VirtualMachineInstance) -> Change:
     """Return what is to be plugged into a VMI; nothing while it does not run, or migrates."""
-    state = vmi.status.migration_state
-    if (
-        vmi.status.phase != "Running"
-        or is_being_deleted(vmi)
-        or (state is not None and not state.completed)
-    ):
+    if not _is_steady(vmi):
         return Change(sockets=False, memory=False)
     domain = vmi.spec.domain
     memory = max_memory_bytes(domain) > 0 and guest_memory(domain) != requested_guest(vmi)
     sockets = sockets_differ(vmi) and not has_condition(vmi, VCPU_CHANGE)
     return Change(sockets=sockets, memory=memory)
+
+
+def _is_steady(vmi: VirtualMachineInstance) -> bool:
+    """Report whether a VMI runs, and neither ends nor migrates."""
+    state = vmi.status.migration_state
+    migrates = state is not None and not state.completed
+    return vmi.status.phase == "Running" and not is_being_deleted(vmi) and not migrates
+
+
+def releasable(vmi: VirtualMachineInstance, pod: Pod, desired: Resources) -> Resources | None:
+    """Return the resources of a pod whose guest has released memory; None if it has not."""
+    domain = vmi.spec.domain
+    guest = guest_memory(domain)
+    if not _is_steady(vmi) or not max_memory_bytes(domain) or guest != requested_guest(vmi):
+        return None
+    present = _compute(pod)
+    has, least = (
+        _amounts(each.get("requests", {})).get("memory", 0) for each in (present, desired)
+    )
+    if current_memory(vmi) > guest or has <= least:
+        return None
+    return {part: _memory_of(desired, part) for part in desired if _memory_of(desired, part)}
+
+
+def without_release(vmi: VirtualMachineInstance, pod: Pod, desired: Resources) -> Resources:
+    """Return the desired resources, with the memory that a pod has until its guest releases it.
+
+    A lower limit would end the machine.
+    """
+    if current_memory(vmi) <= guest_memory(vmi.spec.domain):
+        return desired
+    present, kept = _compute(pod), {part: dict(values) for part, values in desired.items()}
+    for part, values in kept.items():
+        has = present.get(part, {}).get("memory")
+        if has is not None and amount(has) > amount(values.get("memory")):
+            values["memory"] = has
+    return kept
+
+
+def _memory_of(resources: Resources, part: str) -> dict[str, Quantity]:
+    return {name: value for name, value in resources[part].items() if name == "memory"}
 
 
 def resized(pod: Pod, desired: Resources) -> list[Document] | None:
@@ -145,6 +182,23 @@ def has_no_room(
         message=message,
         now=rfc3339(now),
     )
+    return _changed(vmi, conditions)
+
+
+def settled(vmi: VirtualMachineInstance) -> Document | None:
+    """Return the patch of a VMI that lacks nothing any more, as its change was taken back.
+
+    None if it does not say otherwise.
+    """
+    if not _is_steady(vmi):
+        return None
+    is_failed = {VCPU_CHANGE: not has_condition(vmi, VCPU_CHANGE)}
+    is_failed[MEMORY_CHANGE] = not has_condition(vmi, MEMORY_CHANGE)
+    conditions = [
+        each
+        for each in _conditions(vmi)
+        if each["type"] != MIGRATION_REQUIRED and not is_failed.get(each["type"], False)
+    ]
     return _changed(vmi, conditions)
 
 

@@ -147,10 +147,12 @@ class VMIs:
         Raises ApiError if that is refused, as by a quota.
         """
         change, pod = resize.change_of(vmi), lifecycle.current(vmi, pods)
-        if not change or pod is None:
+        if pod is None:
             return False
+        if not change:
+            return await self._settle(vmi, pod)
         patch: Document | None = None
-        desired = self.template.resources(vmi)
+        desired = resize.without_release(vmi, pod, self.template.resources(vmi))
         if (resized := resize.resized(pod, desired)) is not None:
             name = lifecycle.node_of(pod)
             node = self.nodes.get(Key("", name))
@@ -166,6 +168,16 @@ class VMIs:
                     self._recorder.event(vmi, "Warning", resize.RESIZE_FAILED, text)
                 raise
         return await self._write(vmi, resize.granted(vmi, change, self._context.clock()))
+
+    async def _settle(self, vmi: VMI, pod: Pod) -> bool:
+        """Have the pod request no memory that its guest has released, and end refused changes.
+
+        Return whether the VMI was written.
+        """
+        released = resize.releasable(vmi, pod, self.template.resources(vmi))
+        if released is not None and (patch := resize.resized(pod, released)) is not None:
+            await self._client.patch(Pod, key_of(pod), patch, subresource="resize")
+        return await self._write(vmi, resize.settled(vmi))
 
     async def _write(self, vmi: VMI, patch: Document | None) -> bool:
         if patch is not None:

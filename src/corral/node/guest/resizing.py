@@ -18,6 +18,7 @@ from corral.api.kinds.vmi.live_update import (
     VCPU_CHANGE,
     has_condition,
     max_memory_bytes,
+    queues,
     requested_guest,
 )
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -67,7 +68,8 @@ class _Resize:
     """The vCPUs and the memory of one guest that runs.
 
     size: as last queried; None when the hypervisor must be queried.
-    offline: whether the guest's agent is to bring online what it has seen.
+    offline: whether the guest's agent is to bring online what it has seen; None before the first
+    query: what was plugged in before, it may have seen while no manager ran.
     tried: what was last attempted and has failed; pause: seconds until the next attempt.
     """
 
@@ -75,7 +77,7 @@ class _Resize:
     recorder: MachineEvents
     due: Signal = field(default_factory=lambda: Signal(is_set=True))
     size: GuestSize | None = None
-    offline: bool = False
+    offline: bool | None = None
     tried: tuple[int, int] | None = None
     pause: float = FIRST_BACK_OFF_SECONDS
     again_at: float = 0.0
@@ -98,6 +100,8 @@ class _Resize:
         try:
             if self.size is None:
                 self.size = await self._query()
+            if self.offline is None:
+                self.offline = _has_grown(vmi, self.size)
             await self._bring_online()
             return await self._approach(vmi, self.size)
         except GuestError as error:
@@ -166,6 +170,10 @@ def desired(vmi: VirtualMachineInstance, size: GuestSize) -> tuple[int, int]:
     if not max_memory_bytes(domain) or memory != guest_memory(domain):  # not granted yet
         return count, size.requested_bytes
     return count, max(0, memory.rounded_up() - size.boot_bytes)
+
+
+def _has_grown(vmi: VirtualMachineInstance, size: GuestSize) -> bool:
+    return size.plugged_bytes > 0 or size.processors > (queues(vmi) or size.processors)
 
 
 def _now() -> float:

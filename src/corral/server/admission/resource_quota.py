@@ -8,11 +8,12 @@ controller writes later, is not used.
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 import msgspec
 from lightkube.models.core_v1 import Pod, ResourceQuota
 
-from corral.api.kind import Kind
+from corral.api.kind import Kind, at
 from corral.api.kinds.core.pod import POD
 from corral.api.kinds.core.pod_resources import Amounts, amounts
 from corral.api.kinds.core.resource_quota import RESOURCE_QUOTA
@@ -131,10 +132,21 @@ class _Evaluation:
 
 
 def _may_use_more(kind: Kind, document: Document, old: Document) -> bool:
-    """Report whether an update may change the usage of an object: a pod can be resized."""
+    """Report whether an update may change the usage of an object: a pod can be resized.
+
+    Its other changes pass though a newer quota requires resources that it does not specify.
+    """
     if kind.resource == POD.resource:
-        return bool(document.get("spec") != old.get("spec"))
+        return _resources(document) != _resources(old)
     return kind.resource in CHANGING
+
+
+def _resources(pod: Document) -> list[Any]:
+    return [
+        container.get("resources") or None
+        for part in ("initContainers", "containers")
+        for container in at(pod, "spec", part) or ()
+    ]
 
 
 def _name(quota: ResourceQuota) -> str:

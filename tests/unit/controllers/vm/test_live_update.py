@@ -46,6 +46,14 @@ def decide(change, *, present=None, **status):
     return plan(msgspec.convert(STARTED, Spec), msgspec.convert(desired, Spec), found, cpu_ratio=10)
 
 
+def test_further_sockets_wait_until_those_before_are_plugged_in():
+    """Its node plugs in all that the spec has, and its pod has only what was granted."""
+    growing = [{"type": "HotVCPUChange", "status": "True"}]
+    assert decide(sockets(3), conditions=growing).deferred
+    refused = [{"type": "HotVCPUChange", "status": "False"}]
+    assert decide(sockets(3), conditions=refused).change is not None
+
+
 def sockets(count):
     return lambda spec: spec["domain"]["cpu"].update(sockets=count)
 

@@ -13,7 +13,10 @@ from corral.controllers.vmi.resize import (
     has_no_room,
     lacking,
     refused,
+    releasable,
     resized,
+    settled,
+    without_release,
 )
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -124,3 +127,38 @@ def test_a_node_without_room_requires_a_migration():
     assert condition["type"] == "MigrationRequired"
     assert condition["message"] == "node one has not enough cpu and memory left for the changed VMI"
     assert has_no_room(vmi(conditions=[condition]), ["cpu", "memory"], NOW) is None
+
+
+LARGE = {"requests": {"memory": "4Gi"}, "limits": {"memory": "4Gi"}}
+LESS = {"requests": {"memory": "2Gi"}, "limits": {"memory": "2Gi"}}
+
+
+def shrunk(current, **status):
+    sizes = {"guestAtBoot": "1Gi", "guestCurrent": current, "guestRequested": "2Gi"}
+    return vmi(sockets=1, memory=sizes, **status)
+
+
+def test_a_pod_keeps_memory_that_its_guest_has_not_released():
+    """Else the limit would end the machine."""
+    assert without_release(shrunk("4Gi"), pod(**LARGE), LESS) == LARGE
+    assert without_release(shrunk("2Gi"), pod(**LARGE), LESS) == LESS
+    assert releasable(shrunk("4Gi"), pod(**LARGE), LESS) is None
+
+
+def test_memory_that_a_guest_has_released_is_not_requested_any_more():
+    more = {"requests": {"cpu": "9", **LESS["requests"]}, "limits": LESS["limits"]}
+    assert releasable(shrunk("2Gi"), pod(**LARGE), more) == LESS
+    assert releasable(shrunk("2Gi"), pod(**LESS), more) is None
+    assert releasable(shrunk("2Gi", phase="Scheduled"), pod(**LARGE), more) is None
+
+
+def test_a_change_that_was_taken_back_requires_no_migration():
+    stuck = [
+        {"type": "MigrationRequired", "status": "True"},
+        {"type": "HotMemoryChange", "status": "False"},
+        {"type": "HotVCPUChange", "status": "True"},
+    ]
+    patch = settled(vmi(sockets=1, guest="1Gi", conditions=stuck))
+    assert conditions(patch) == {"HotVCPUChange": "True"}
+    assert settled(vmi(sockets=1, guest="1Gi", conditions=stuck[2:])) is None
+    assert settled(vmi(phase="Failed", conditions=stuck)) is None

@@ -131,3 +131,13 @@ async def test_a_guest_without_an_agent_is_brought_online_once_there_is_one():
     site.set_facts(replace(site.facts, agent_connected=True))
     await site.resize.step(vmi())
     assert site.onlined == 1
+
+
+async def test_what_was_plugged_in_before_a_manager_ended_is_brought_online_by_the_next():
+    site = Site(agent=True)
+    grown = vmi(requested="1Gi", guest="1Gi")
+    grown.metadata.annotations["corral.dev/boot-sockets"] = "1"
+    site.size = GuestSize(2, GIB)
+    await site.resize.step(grown)
+    await site.resize.step(grown)
+    assert site.onlined == 1

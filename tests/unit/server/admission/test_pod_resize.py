@@ -84,3 +84,9 @@ async def test_a_quota_bounds_a_resize(ask, stored):
     assert "exceeded quota: small, requested: requests.memory=1Gi" in refused["message"]
     change = resources(stored, requests={"memory": "1536Mi"})
     assert (await ask("PATCH", RESIZE, change, headers=STRATEGIC)).status == 200
+
+
+async def test_other_changes_of_a_pod_pass_a_quota_for_what_it_does_not_limit(ask, stored):
+    await ask.create(QUOTAS, "q", spec={"hard": {"limits.cpu": "4"}})
+    change = {"spec": {"activeDeadlineSeconds": 600}}
+    assert (await ask("PATCH", POD, change, headers=STRATEGIC)).status == 200
