@@ -49,7 +49,9 @@ def read_configuration(settings: Any) -> LiveUpdateConfiguration:
 
     Raises ValueError, which names the setting, for an invalid one.
     """
-    given = {name: value for name, value in (settings or {}).items() if value is not None}
+    given = settings or {}
+    if isinstance(given, dict):
+        given = {name: value for name, value in given.items() if value is not None}
     try:
         found = msgspec.convert(given, LiveUpdateConfiguration)
     except msgspec.ValidationError as error:

@@ -153,3 +153,9 @@ def test_sockets_memory_and_placement_are_live_changes(change, is_live):
     new = copy.deepcopy(old)
     change(new)
     assert is_live_change(msgspec.convert(old, Spec), msgspec.convert(new, Spec)) is is_live
+
+
+@pytest.mark.parametrize("settings", ["4Gi", ["maxGuest"], 5])
+def test_a_configuration_that_is_no_object_is_invalid(settings):
+    with pytest.raises(ValueError, match="Expected `object`"):
+        read_configuration(settings)
