@@ -560,6 +560,15 @@ async def test_an_applied_status_manages_only_its_fields(ask):
     assert mine["fieldsV1"]["f:status"]["f:nodeInfo"] == {"f:kubeletVersion": {}}
 
 
+async def test_a_node_that_is_uncordoned_says_nothing_of_it(ask):
+    """Go omits ``unschedulable`` where it is false, whatever a client wrote."""
+    await ask("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
+    for value, spec in ((True, {"unschedulable": True}), (False, {})):
+        await ask.patch("/api/v1/nodes/n", {"spec": {"unschedulable": value}})
+        node = await ask("GET", "/api/v1/nodes/n")
+        assert node["spec"] == spec
+
+
 async def test_concurrent_patches_all_take_effect(ask):
     await ask.create(MAPS, "a")
     async with asyncio.TaskGroup() as group:

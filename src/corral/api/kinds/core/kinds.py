@@ -72,6 +72,13 @@ NAMESPACE = kubernetes_kind(
 )
 
 
+def _node_default(document: Document) -> None:
+    """Drop what Kubernetes does not encode: ``unschedulable`` is there only if it is true."""
+    spec = document.get("spec")
+    if isinstance(spec, dict) and spec.get("unschedulable") is False:
+        del spec["unschedulable"]
+
+
 def _node_status(document: Document) -> str:
     ready = condition_status(document, "Ready")
     words = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
@@ -112,6 +119,7 @@ NODE = kubernetes_kind(
     short=("no",),
     view=Node,
     namespaced=False,
+    default=_node_default,
     status_on_create=True,
     columns=(
         Column(name="Status", cell=_node_status, description="whether pods can run on it"),
