@@ -109,7 +109,11 @@ async def test_qemu_sees_only_programs_of_the_host(guest, qemu, tmp_path):
         root = Path(f"/proc/{guest.pid}/root")
         places = sorted(f"{each.relative_to(root)}" for each in root.glob("*"))
         assert {"dev", "etc", "usr"} <= set(places)
-        assert set(places) <= {"dev", "etc", *(name for name in chroot._PROGRAMS)}
+        assert set(places) <= {"dev", "etc", "proc", *chroot._PROGRAMS}
+        files = [
+            f"/{each.relative_to(root)}" for each in (root / "proc").rglob("*") if each.is_file()
+        ]
+        assert files == [f"{chroot.OVERCOMMIT}"]
         assert sorted(each.name for each in (root / "dev").iterdir()) == sorted(chroot._DEVICES)
         assert not (root / "etc/passwd").exists()
         with pytest.raises(OSError, match="Read-only"):
