@@ -48,7 +48,7 @@ class Fake:
         self.arguments = {}
         self.downtimes = []
         self.events = asyncio.Queue()
-        self.results = results or {}
+        self.results = {"query-kvm": {"enabled": True}, **(results or {})}
         self._after = MOVES if events is None else events
         self.migration = SourceMigration(self, os.getpid())
 
@@ -100,6 +100,15 @@ async def test_memory_is_sent_after_the_disks_and_the_target_runs_none_before_th
     capabilities = fake.arguments["migrate-set-capabilities"]["capabilities"]
     assert {"capability": "pause-before-switchover", "state": True} in capabilities
     assert pair[0].fileno() == -1, "QEMU's end is the only one"
+
+
+async def test_an_emulated_guest_is_stopped_before_its_memory_is_sent(pair):
+    fake = Fake(results={"query-kvm": {"enabled": False}})
+    await send(fake, pair[0], "root")
+    stopped = "the guest stands still"
+    order = [each for each in fake.commands if each in {*MOVES, "stop", stopped}]
+    sent = ["migrate", "block-job-cancel", "migrate-continue"]
+    assert order == ["blockdev-mirror", "stop", stopped, *sent]
 
 
 async def test_a_machine_without_copied_disks_sends_its_memory_alone(pair):
