@@ -74,17 +74,27 @@ def _is_steady(vmi: VirtualMachineInstance) -> bool:
     return vmi.status.phase == "Running" and not is_being_deleted(vmi) and not migrates
 
 
-def releasable(vmi: VirtualMachineInstance, pod: Pod, desired: Resources) -> Resources | None:
-    """Return the resources of a pod whose guest has released memory; None if it has not."""
+def may_have_released(vmi: VirtualMachineInstance) -> bool:
+    """Report whether a guest has no more memory than it is to have, but may have had."""
     domain = vmi.spec.domain
     guest = guest_memory(domain)
-    if not _is_steady(vmi) or not max_memory_bytes(domain) or guest != requested_guest(vmi):
+    return (
+        _is_steady(vmi)
+        and max_memory_bytes(domain) > 0
+        and guest == requested_guest(vmi)
+        and current_memory(vmi) <= guest
+    )
+
+
+def releasable(vmi: VirtualMachineInstance, pod: Pod, desired: Resources) -> Resources | None:
+    """Return the resources of a pod whose guest has released memory; None if it has not."""
+    if not may_have_released(vmi):
         return None
     present = _compute(pod)
     has, least = (
         _amounts(each.get("requests", {})).get("memory", 0) for each in (present, desired)
     )
-    if current_memory(vmi) > guest or has <= least:
+    if has <= least:
         return None
     return {part: _memory_of(desired, part) for part in desired if _memory_of(desired, part)}
 

@@ -174,9 +174,10 @@ class VMIs:
 
         Return whether the VMI was written.
         """
-        released = resize.releasable(vmi, pod, self.template.resources(vmi))
-        if released is not None and (patch := resize.resized(pod, released)) is not None:
-            await self._client.patch(Pod, key_of(pod), patch, subresource="resize")
+        if resize.may_have_released(vmi):  # most VMIs never do: their resources are not computed
+            released = resize.releasable(vmi, pod, self.template.resources(vmi))
+            if released is not None and (patch := resize.resized(pod, released)) is not None:
+                await self._client.patch(Pod, key_of(pod), patch, subresource="resize")
         return await self._write(vmi, resize.settled(vmi))
 
     async def _write(self, vmi: VMI, patch: Document | None) -> bool:
