@@ -33,6 +33,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Quantity
 from corral.api.quantity import amount
 from corral.api.time import rfc3339
+from corral.api.volume_binding import is_finished, node_of
 from corral.reconcile.objects import is_being_deleted
 
 RESIZE_FAILED: Final = "PodResizeFailed"
@@ -144,7 +145,7 @@ def lacking(
         return []
     used: Counter[str] = Counter()
     for each in pods:
-        if each.spec is not None and each.spec.nodeName == name and not _is_finished(each):
+        if node_of(each) == name and not is_finished(each):
             used.update(node_fit.requests(each))
     before, after = _amounts(_compute(pod).get("requests", {})), _amounts(desired["requests"])
     return [
@@ -238,7 +239,3 @@ def _compute(pod: Pod) -> dict[str, dict[str, Quantity]]:
 
 def _amounts(values: Mapping[str, Quantity]) -> dict[str, int]:
     return {name: amount(value).nanos for name, value in values.items()}
-
-
-def _is_finished(pod: Pod) -> bool:
-    return pod.status is not None and pod.status.phase in {"Succeeded", "Failed"}
