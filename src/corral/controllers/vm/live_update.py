@@ -85,10 +85,8 @@ def _is_busy(vmi: VirtualMachineInstance) -> bool:
     Its node plugs in all sockets of the spec once some are granted (KubeVirt: "another CPU hotplug
     is in progress").
     """
-    state = vmi.status.migration_state
-    migrates = state is not None and not state.completed
     is_growing = has_condition(vmi, VCPU_CHANGE)
-    return vmi.status.phase != "Running" or is_being_deleted(vmi) or migrates or is_growing
+    return vmi.status.phase != "Running" or is_being_deleted(vmi) or vmi.is_migrating or is_growing
 
 
 def _placed(spec: Spec, desired: Spec) -> Spec:

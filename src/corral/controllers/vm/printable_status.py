@@ -58,8 +58,7 @@ def _starting(inputs: PrintableInputs) -> bool:
 
 
 def _migrating(inputs: PrintableInputs) -> bool:
-    state = None if inputs.vmi is None else inputs.vmi.status.migration_state
-    return state is not None and not state.completed
+    return inputs.vmi is not None and inputs.vmi.is_migrating
 
 
 def _is_paused(inputs: PrintableInputs) -> bool:

@@ -70,9 +70,7 @@ def change_of(vmi: VirtualMachineInstance) -> Change:
 
 def _is_steady(vmi: VirtualMachineInstance) -> bool:
     """Report whether a VMI runs, and neither ends nor migrates."""
-    state = vmi.status.migration_state
-    migrates = state is not None and not state.completed
-    return vmi.status.phase == "Running" and not is_being_deleted(vmi) and not migrates
+    return vmi.status.phase == "Running" and not is_being_deleted(vmi) and not vmi.is_migrating
 
 
 def may_have_released(vmi: VirtualMachineInstance) -> bool:

@@ -113,3 +113,9 @@ class VirtualMachineInstance(Object, kw_only=True):
     def is_final(self) -> bool:
         """True if the VMI has reached a final phase."""
         return self.status.phase in FINAL_PHASES
+
+    @property
+    def is_migrating(self) -> bool:
+        """True if the VMI has been handed to a migration that is not completed."""
+        state = self.status.migration_state
+        return state is not None and not state.completed
