@@ -118,10 +118,12 @@ def _size(facts: Facts, vmi: VirtualMachineInstance) -> Document:
     return changes
 
 
-def _of_resizing(facts: Facts, vmi: VirtualMachineInstance) -> dict[str, tuple[str, str, str]]:
+def _of_resizing(
+    facts: Facts, vmi: VirtualMachineInstance
+) -> dict[str, tuple[str, str, str] | None]:
     """Return the conditions of vCPUs and memory that are being plugged in.
 
-    The VMI controller sets them; they go once the guest has what it is to have.
+    The VMI controller sets them; they go (None) once the guest has what it is to have.
     """
     size, domain = facts.size, vmi.spec.domain
     if size is None:
@@ -134,9 +136,9 @@ def _of_resizing(facts: Facts, vmi: VirtualMachineInstance) -> dict[str, tuple[s
     }
     failure = facts.resize_failure
     return {
-        name: ("True", _RESIZE_FAILED if failure else "", failure)
+        name: None if is_done else ("True", _RESIZE_FAILED if failure else "", failure)
         for name, is_done in done.items()
-        if has_condition(vmi, name) and not is_done
+        if has_condition(vmi, name)
     }
 
 
@@ -201,10 +203,7 @@ def _conditions(
     if facts.state is State.RUNNING:
         migratable = live_migratable(vmi, alone=alone)
         desired[migratable.type] = (migratable.status, migratable.reason, migratable.message)
-    if facts.size is not None:
-        resizing = _of_resizing(facts, vmi)
-        set_by_us = (each for each in (VCPU_CHANGE, MEMORY_CHANGE) if has_condition(vmi, each))
-        desired |= {name: resizing.get(name) for name in set_by_us}
+    desired |= _of_resizing(facts, vmi)
     if facts.credentials is not None:
         status = "False" if facts.credentials else "True"
         desired["AccessCredentialsSynchronized"] = (status, "", facts.credentials)
