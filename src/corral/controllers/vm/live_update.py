@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from corral.api.kinds.vmi.derived import Processors, guest_memory, processors
+from corral.api.kinds.vmi.derived import guest_memory, processors
 from corral.api.kinds.vmi.domain import Cpu, Domain, Memory, Resources
 from corral.api.kinds.vmi.live_update import (
     VCPU_CHANGE,
@@ -132,7 +132,7 @@ def _resized(before: Domain, desired: Domain, cpu_ratio: int) -> Domain:
     domain = before
     if after.sockets != layout.sockets:
         more = -(-(after.total - layout.total) * 1000 // max(cpu_ratio, 1)) * _MILLI
-        cpu = replace(before.cpu or Cpu(), **_topology(after))
+        cpu = replace(before.cpu or Cpu(), **after._asdict())
         domain = replace(domain, cpu=cpu, resources=_grown(domain.resources, "cpu", more))
     guest, has = guest_memory(desired), guest_memory(before)
     if guest != has:
@@ -140,10 +140,6 @@ def _resized(before: Domain, desired: Domain, cpu_ratio: int) -> Domain:
         resources = _grown(domain.resources, "memory", guest.nanos - has.nanos)
         domain = replace(domain, memory=memory, resources=resources)
     return domain
-
-
-def _topology(layout: Processors) -> dict[str, int]:
-    return layout._asdict()
 
 
 def _grown(resources: Resources | None, name: str, nanos: int) -> Resources | None:
