@@ -89,7 +89,8 @@ class Sample(NamedTuple):
 def measure() -> list[Figure]:
     figures = []
     with tempfile.TemporaryDirectory(prefix="corral-bench.") as shared:
-        options = ("--nodes", "2", "--shared-storage", shared, *RANGES)
+        ratio = ("--cpu-allocation-ratio", "40")  # ten machines on half of two CPUs
+        options = ("--nodes", "2", "--shared-storage", shared, *ratio, *RANGES)
         with cluster(*options) as one:
             disk = demo_disk(one.directory)
             for case in CASES:
