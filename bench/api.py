@@ -1,6 +1,6 @@
 """The API over HTTPS: gets, lists, patches and creates, with many objects and many clients.
 
-Machines differ, and so does one from hour to hour: each figure is told as a share of what a server
+Machines differ, and so does one from hour to hour: each figure is given as a share of what a server
 of fixed answers does just before it, too.
 """
 
@@ -63,8 +63,8 @@ def _verb(one: Cluster, verb: str, objects: int, clients: int, plain: float) -> 
     goal = GOALS.get(verb, "") if clients == 16 else ""
     if verb == "get" and clients == 16:
         goal += ", p99 ≤ 20 ms"
-    told = f"{name} ({notes['of_fixed_answers']} of fixed answers)"
-    return Figure(told, [run["per_second"]], "/s", goal, notes)
+    label = f"{name} ({notes['of_fixed_answers']} of fixed answers)"
+    return Figure(label, [run["per_second"]], "/s", goal, notes)
 
 
 def _lists(one: Cluster, objects: int) -> list[Figure]:

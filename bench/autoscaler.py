@@ -131,7 +131,7 @@ def busy(one: Cluster, pods: dict[str, str]) -> list[str]:
 
 
 def nanos(cpu: str) -> int:
-    """Metrics are told in billionths of a processor."""
+    """Metrics come in billionths of a processor."""
     return int(cpu.removesuffix("n"))
 
 

@@ -11,7 +11,7 @@ IDLE_SECONDS = 120
 """The kernel counts in hundredths of a second, and some of what a manager does comes once a minute:
 over 20 seconds one of those was five times what the rest takes."""
 REST = 0.05
-"""Of a core: who takes less for ``LOOK_SECONDS`` has done what it was told to."""
+"""Of a core: a manager that takes less for ``LOOK_SECONDS`` is idle."""
 LOOK_SECONDS = 5
 LONGEST_SECONDS = 1200
 

@@ -154,8 +154,8 @@ async def up(guest: Guest) -> None:
     async for change in guest.changes():
         if change is Change.AGENT_CONNECTED:
             break
-    while not (told := await guest.query_guest_info()) or not any(
-        card.addresses for card in told.interfaces
+    while not (info := await guest.query_guest_info()) or not any(
+        card.addresses for card in info.interfaces
     ):
         await asyncio.sleep(0.2)
 

@@ -224,11 +224,11 @@ class Asking:
                         return await self._answer_to(question)
 
     async def _answer_to(self, question: bytes) -> str:
-        """Past what is told late of earlier questions."""
+        """Skip late answers to earlier queries."""
         asked = None
         while asked != question:
-            told = await asyncio.get_running_loop().sock_recv(self.sock, 100)
-            name, asked = told.split()
+            answer = await asyncio.get_running_loop().sock_recv(self.sock, 100)
+            name, asked = answer.split()
         return name.decode()
 
     def __enter__(self) -> Self:

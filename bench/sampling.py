@@ -90,8 +90,8 @@ def _cost(work: Any) -> float:
 
 def _wakes(guests: list[QemuGuest]) -> int:
     """How often the processes have left the processor by themselves."""
-    told = (Path(f"/proc/{guest.pid}/status").read_text() for guest in guests)
-    return sum(int(text.partition("voluntary_ctxt_switches:")[2].split()[0]) for text in told)
+    statuses = (Path(f"/proc/{guest.pid}/status").read_text() for guest in guests)
+    return sum(int(text.partition("voluntary_ctxt_switches:")[2].split()[0]) for text in statuses)
 
 
 async def _lists(sampler: Sampler, pods: list[Pod]) -> list[float]:

@@ -30,7 +30,7 @@ ADMIN = User(name="kubernetes-admin", groups=("system:masters", "system:authenti
 COUNT, ENDPOINTS = 500, 10
 BUSY = IPv4Address("10.96.4.0")
 """Services from here on, whose endpoints are never asked."""
-TOLD, WATCHED = "10.96.0.20", "10.96.0.21"
+CHANGING, WATCHED = "10.96.0.20", "10.96.0.21"
 """Services that are: one tells of endpoints by hand, the other of pods."""
 FIRST, SECOND = "10.244.0.2", "10.244.0.3"
 PATIENCE_SECONDS = 30.0
@@ -49,23 +49,23 @@ async def _measure() -> list[Figure]:
         for pod in pods:
             await pod.serve()
         await _fill(client)
-        await client.create(Service, _service("told", TOLD))
-        await client.create(EndpointSlice, _slice("told", [FIRST]))
+        await client.create(Service, _service("changing", CHANGING))
+        await client.create(EndpointSlice, _slice("changing", [FIRST]))
         await client.create(Service, _service("watched", WATCHED, selector={"app": "x"}))
         await client.create(Pod, _pod("first"))
-        await _until(lambda: _answers(caller, TOLD, "first"))
+        await _until(lambda: _answers(caller, CHANGING, "first"))
 
         async def change(number: int) -> None:
             ip = SECOND if number % 2 == 0 else FIRST
-            told = {"endpoints": [{"addresses": [ip]}]}
-            await client.patch(EndpointSlice, Key("default", "told"), told)
+            change = {"endpoints": [{"addresses": [ip]}]}
+            await client.patch(EndpointSlice, Key("default", "changing"), change)
 
         changes = []
         for number in range(60):
             wanted = "second" if number % 2 == 0 else "first"
             begun = time.perf_counter()
             await change(number)
-            await _until(lambda name=wanted: _answers(caller, TOLD, name))
+            await _until(lambda name=wanted: _answers(caller, CHANGING, name))
             changes.append((time.perf_counter() - begun) * 1e3)
 
         ready = []

@@ -85,22 +85,22 @@ def raw(user: Outside, path: str) -> dict:
 
 
 def test_kubectl_reads_a_metric_of_pods(kubectl):
-    told = raw(
+    values = raw(
         kubectl, f"{CUSTOM}/namespaces/default/pods/*/kubevirt_vmi_busy?labelSelector=app=web"
     )
     pods = {
         pod["metadata"]["annotations"]["kubevirt.io/domain"]: pod["metadata"]["name"]
         for pod in kubectl.items("pods")
     }
-    assert told["kind"] == "MetricValueList"
-    values = {one["describedObject"]["name"]: one["value"] for one in told["items"]}
-    assert values == {pods[name]: str(place) for place, name in enumerate(sorted(pods))}
+    assert values["kind"] == "MetricValueList"
+    by_name = {one["describedObject"]["name"]: one["value"] for one in values["items"]}
+    assert by_name == {pods[name]: str(place) for place, name in enumerate(sorted(pods))}
 
 
 def test_kubectl_reads_an_external_metric(kubectl):
-    told = raw(kubectl, f"{EXTERNAL}/jobs_waiting?labelSelector=queue=mail")
-    assert told["kind"] == "ExternalMetricValueList"
-    assert [one["value"] for one in told["items"]] == ["40"]
+    values = raw(kubectl, f"{EXTERNAL}/jobs_waiting?labelSelector=queue=mail")
+    assert values["kind"] == "ExternalMetricValueList"
+    assert [one["value"] for one in values["items"]] == ["40"]
 
 
 def test_kubectl_discovers_the_groups_and_metrics_with_rules(kubectl):

@@ -135,10 +135,10 @@ def test_schemas_have_the_extensions_of_clients(api, group_version):
 def test_openapi_v2_has_the_same_kinds(api):
     whole = api.get_document("/openapi/v2")
     assert whole["swagger"] == "2.0"
-    told = {path.strip("/") for path in whole["paths"]}
+    listed = {path.strip("/") for path in whole["paths"]}
     for place in PLURALS:
         document = api.get_document(f"/openapi/v3/{place}")
-        assert {path.strip("/") for path in document["paths"]} <= told
+        assert {path.strip("/") for path in document["paths"]} <= listed
         assert document["components"]["schemas"].keys() <= whole["definitions"].keys()
 
 

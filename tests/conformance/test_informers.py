@@ -155,12 +155,12 @@ def test_kinds_that_nothing_acts_on_are_rejected(api, namespace, api_version, ki
 
 def test_the_client_ca_is_published(api):
     """Schedulers, controllers and other API servers do not begin without."""
-    told = api.get_document(f"{CONFIG_MAPS}/extension-apiserver-authentication")["data"]
-    known = {key: told.pop(key) for key in ("client-ca-file", "requestheader-client-ca-file")}
+    data = api.get_document(f"{CONFIG_MAPS}/extension-apiserver-authentication")["data"]
+    known = {key: data.pop(key) for key in ("client-ca-file", "requestheader-client-ca-file")}
     for authority in known.values():
         assert x509.load_pem_x509_certificates(authority.encode())
     assert len(set(known.values())) == len(known)  # who forwards requests certifies no users
-    assert {key: json.loads(value) for key, value in told.items()} == {
+    assert {key: json.loads(value) for key, value in data.items()} == {
         "requestheader-allowed-names": ["front-proxy-client"],
         "requestheader-extra-headers-prefix": ["X-Remote-Extra-"],
         "requestheader-group-headers": ["X-Remote-Group"],

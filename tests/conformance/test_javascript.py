@@ -32,7 +32,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def program(user) -> Iterator[subprocess.Popen[str]]:
-    """Node, which runs the tests that it is told: it takes a second to begin."""
+    """Node, which runs the tests that it is given: it takes a second to begin."""
     node = Path(ROOT_DIR) / "bin/node"
     command = [node, HERE / "run.mjs", user.one.directory / "kubeconfig"]
     with subprocess.Popen(

@@ -213,10 +213,10 @@ def test_access(connection):
         spec=client.V1SelfSubjectAccessReviewSpec(resource_attributes=asked)
     )
     assert api.create_self_subject_access_review(review).status.allowed
-    told = client.AuthenticationV1Api(connection).create_self_subject_review(
+    review = client.AuthenticationV1Api(connection).create_self_subject_review(
         client.V1SelfSubjectReview()
     )
-    assert "system:masters" in told.status.user_info.groups
+    assert "system:masters" in review.status.user_info.groups
 
 
 @pytest.fixture
@@ -246,7 +246,7 @@ def test_commands(core, namespace, pod):
         core.connect_get_namespaced_pod_exec, pod, namespace,
         command=["echo", "hello"], container="compute", stdout=True, stderr=True,
     )  # fmt: skip
-    assert said.strip() == "echo hello"  # a simulated guest says what it was told
+    assert said.strip() == "echo hello"  # a simulated guest says its command
 
 
 @pytest.mark.does("errors")

@@ -40,8 +40,8 @@ def place(namespace: str, name: str = "") -> dict[str, str]:
 
 @pytest.mark.does("connect")
 async def test_the_version(connection):
-    told = await client.VersionApi(connection).get_code()
-    assert told.git_version.startswith(f"v{told.major}.{told.minor}")
+    server = await client.VersionApi(connection).get_code()
+    assert server.git_version.startswith(f"v{server.major}.{server.minor}")
 
 
 async def test_namespaces(core):
@@ -165,9 +165,9 @@ async def test_a_watch_tells_each_change(core, namespace):
         await core.create_namespaced_secret(namespace, body)
         await core.patch_namespaced_secret("x", namespace, {"stringData": {"a": "1"}})
         await core.delete_namespaced_secret("x", namespace)
-        told = [await anext(stream) for _ in range(3)]
-    assert [event["type"] for event in told] == ["ADDED", "MODIFIED", "DELETED"]
-    assert {event["object"].metadata.name for event in told} == {"x"}
+        events = [await anext(stream) for _ in range(3)]
+    assert [event["type"] for event in events] == ["ADDED", "MODIFIED", "DELETED"]
+    assert {event["object"].metadata.name for event in events} == {"x"}
 
 
 @pytest.mark.does("list")

@@ -98,17 +98,17 @@ async def test_lists_are_read_page_by_page(client, namespace):
 @pytest.mark.does("watch")
 async def test_a_watch_follows_a_list(client, namespace):
     await client.create(secret("a"), namespace=namespace)
-    told = []
+    events = []
     async with asyncio.timeout(60):
         async for change, one in client.watch(Secret, namespace=namespace):
-            told.append((change, one.metadata.name))
-            if len(told) == 1:
+            events.append((change, one.metadata.name))
+            if len(events) == 1:
                 await client.patch(Secret, "a", {"stringData": {"x": "1"}}, namespace=namespace)
-            elif len(told) == 2:
+            elif len(events) == 2:
                 await client.delete(Secret, "a", namespace=namespace)
             else:
                 break
-    assert told == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
+    assert events == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
 
 
 @pytest.mark.does("custom")

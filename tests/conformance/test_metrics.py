@@ -65,7 +65,7 @@ def test_prometheus_scrapes_with_the_configuration_of_the_guide(set_up, api):
         assert secrets.status_code == 403
 
 
-def test_what_is_told_is_well_formed(api):
+def test_metrics_are_well_formed(api):
     scrape = Scrape(api.get("/metrics").text)
     assert all(family.documentation for family in scrape.families.values())
     assert {"process", "server", "loops"} <= {

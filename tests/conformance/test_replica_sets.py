@@ -65,8 +65,8 @@ class Web:
         selector = f"involvedObject.name=web,reason={reason}"
         return self.api.items(core("events", self.namespace), fieldSelector=selector)
 
-    def told(self, reason: str, count: int = 1) -> list[dict]:
-        """Wait until so many events of a reason were told; answers them."""
+    def events(self, reason: str, count: int = 1) -> list[dict]:
+        """Wait for so many events of a reason, and return them."""
 
         def enough() -> list[dict]:
             found = self.events(reason)
@@ -130,11 +130,11 @@ def test_the_status_has_replicas_and_selector(api, web):
 
 def test_every_created_vmi_has_an_event(web):
     made = web.create(3)
-    told = web.told("SuccessfulCreate", 3)
-    assert {one["message"] for one in told} == {
+    created = web.events("SuccessfulCreate", 3)
+    assert {one["message"] for one in created} == {
         f"Created virtual machine: {name}" for name in names(made)
     }
-    for one in told:
+    for one in created:
         assert one["type"] == "Normal"
         assert one["source"]["component"] == COMPONENT
         about = one["involvedObject"]
@@ -153,9 +153,9 @@ def test_scaling_to_many_and_to_zero(web):
 def test_every_deleted_vmi_has_an_event_with_its_name(web):
     (made,) = web.create(1)
     web.scale(0)
-    (told,) = web.told("SuccessfulDelete")
-    assert told["type"] == "Normal"
-    assert told["message"] == (
+    (event,) = web.events("SuccessfulDelete")
+    assert event["type"] == "Normal"
+    assert event["message"] == (
         "Stopped the virtual machine by deleting the virtual machine instance "
         + made["metadata"]["name"]
     )
@@ -186,8 +186,8 @@ def test_a_finished_vmi_is_deleted_and_replaced(api, web, namespace):
     assert answer.status_code == 200, answer.text
     until("another one is there", lambda: uids(web.machines()) - uids([before]))
     web.settled(1)
-    (told, *_) = web.told("SuccessfulDelete")
-    assert told["message"] == f"Deleted finished virtual machine: {before['metadata']['name']}"
+    (event, *_) = web.events("SuccessfulDelete")
+    assert event["message"] == f"Deleted finished virtual machine: {before['metadata']['name']}"
 
 
 def test_evicting_a_pod_deletes_its_vmi(api, web, namespace):
@@ -264,7 +264,7 @@ def test_a_paused_set_only_updates_its_status(api, web, namespace):
     assert (paused["status"], paused["reason"], paused["message"]) == (
         "True", "Paused", "Controller got paused",
     )  # fmt: skip
-    web.told("SuccessfulPaused")
+    web.events("SuccessfulPaused")
     web.scale(3)
     api.remove(machines(namespace, made[0]["metadata"]["name"]))
     until("one less is counted", lambda: web.status.get("replicas") == 1)
@@ -272,7 +272,7 @@ def test_a_paused_set_only_updates_its_status(api, web, namespace):
     web.change(paused=False)
     web.settled(3)
     assert "ReplicaPaused" not in conditions(web.document)
-    assert web.told("SuccessfulResumed")[0]["message"] == "Resumed"
+    assert web.events("SuccessfulResumed")[0]["message"] == "Resumed"
 
 
 def test_a_rejected_vmi_is_a_failure_condition_until_it_is_accepted(api, web, namespace):
@@ -282,9 +282,9 @@ def test_a_rejected_vmi_is_a_failure_condition_until_it_is_accepted(api, web, na
     failure = until("it fails", lambda: conditions(web.document).get("ReplicaFailure"))
     assert (failure["status"], failure["reason"]) == ("True", "FailedCreate")
     assert "memory" in failure["message"]
-    (told, *_) = web.told("FailedCreate")
-    assert told["type"] == "Warning"
-    assert told["message"].startswith("Error creating virtual machine instance: ")
+    (event, *_) = web.events("FailedCreate")
+    assert event["type"] == "Warning"
+    assert event["message"].startswith("Error creating virtual machine instance: ")
     resources = {"requests": {"memory": "64M"}}
     web.change(template={"spec": {"domain": {"resources": resources}}})
     web.settled(1)
@@ -407,8 +407,8 @@ def test_unknown_fields_are_rejected_warned_of_or_dropped_by_field_validation(ap
             if (code == 201)
             else "nosuch" in answer.json()["message"]
         )
-        told = " ".join(answer.headers.get_list("warning"))
-        assert ("nosuch" in told) == (validation == "Warn")
+        warnings = " ".join(answer.headers.get_list("warning"))
+        assert ("nosuch" in warnings) == (validation == "Warn")
 
 
 def test_fields_without_effect_are_named_in_a_warning(api, namespace):
@@ -416,8 +416,8 @@ def test_fields_without_effect_are_named_in_a_warning(api, namespace):
     document["spec"]["domain"]["devices"]["blockMultiQueue"] = True
     answer = api.post(machines(namespace), json=document, params={"dryRun": "All"})
     assert answer.status_code == 201, answer.text
-    told = " ".join(answer.headers.get_list("warning"))
-    assert "spec.domain.devices.blockMultiQueue" in told
+    warnings = " ".join(answer.headers.get_list("warning"))
+    assert "spec.domain.devices.blockMultiQueue" in warnings
 
 
 def test_phase_transitions_of_a_vmi_are_recorded(api, web):

@@ -42,7 +42,7 @@ def test_what_is_written_is_met(session):
         "~ echo one\ntwo",
     ],
 )
-def test_what_differs_is_told(session):
+def test_differences_are_reported(session):
     with pytest.raises(Mismatch, match="line 1"):
         play(session, os.environ, repeated_for=0.1)
 
@@ -52,10 +52,10 @@ def test_a_command_is_repeated_until_it_answers_as_written(tmp_path):
     play(f"~ echo x >>{counter}; wc -l <{counter}\n3", os.environ)
 
 
-def test_every_mismatch_is_told_with_its_line():
-    with pytest.raises(Mismatch) as told:
+def test_every_mismatch_is_reported_with_its_line():
+    with pytest.raises(Mismatch) as mismatch:
         play("$ echo a\nb\n\n$ echo c\nc\n$ echo d\ne", os.environ)
-    assert [step.line for step, *_ in told.value.steps] == [1, 6]
+    assert [step.line for step, *_ in mismatch.value.steps] == [1, 6]
 
 
 def test_output_without_a_command_is_refused():

@@ -108,12 +108,12 @@ def version(text: str) -> Version:
     return int(major), int(minor)
 
 
-def _is_for(told: str, kubectl: Version) -> bool:
-    """Whether what ``told`` says of versions holds for one."""
-    if not told:
+def _is_for(bounds: str, kubectl: Version) -> bool:
+    """Report whether a version is within bounds as in ``1.30+``, ``1.20-`` or none."""
+    if not bounds:
         return True
-    bound = version(told[:-1])
-    return kubectl >= bound if told.endswith("+") else kubectl <= bound
+    bound = version(bounds[:-1])
+    return kubectl >= bound if bounds.endswith("+") else kubectl <= bound
 
 
 def _lines(text: str, kubectl: Version) -> Iterator[tuple[int, str]]:

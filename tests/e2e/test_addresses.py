@@ -48,7 +48,7 @@ line.write(b"SSH-2.0-test\\r\\n")
 line.flush()
 print(len(line.read(32)), flush=True)
 """
-"""Opens a connection to a guest's SSH server, and goes on with it when told to."""
+"""Opens a connection to a guest's SSH server, and goes on with it at a line on its input."""
 
 
 class Play:

@@ -1,4 +1,4 @@
-"""The demo guest does what its users are told, seen from outside, in 64 MB."""
+"""The demo guest does what its documentation says, seen from outside, in 64 MB."""
 
 import asyncio
 import base64

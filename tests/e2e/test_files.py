@@ -69,11 +69,11 @@ def condition(user: Outside, kind: str) -> dict | None:
 
 
 def waits_for(user: Outside, what: str) -> None:
-    def told() -> bool:
+    def reported() -> bool:
         found = condition(user, "Synchronized")
         return found is not None and found["reason"] == "FailedMount" and what in found["message"]
 
-    until(f"the machine waits: {what}", told)
+    until(f"the machine waits: {what}", reported)
 
 
 def inside(user: Outside, command: str) -> str:
@@ -150,7 +150,7 @@ def ssh(user: Outside, key: Path, command: str) -> str:
 
 def test_ssh_keys_follow_their_secret(user, machine, place):
     first, second = place / "first", place / "second"
-    until("it is told that a Secret is missing", lambda: synced(user, "False"))
+    until("the missing Secret is reported", lambda: synced(user, "False"))
     assert condition(user, "AccessCredentialsSynchronized")["message"] == (
         f'secret "{KEYS}" not found'
     )

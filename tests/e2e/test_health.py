@@ -121,10 +121,10 @@ class Site:
         return [one["ip"] for subset in subsets for one in subset.get("addresses") or []]
 
     def starve(self, app: str, deed: str) -> None:
-        """Let a guest feed its watchdog no more, and wait until that is told."""
+        """Let a guest feed its watchdog no more, and wait for the event."""
         self.run(app, *STARVE, check=False)
-        told = f"The guest no longer feeds its watchdog: {deed}."
-        until("it is told", lambda: told in self.said("WatchdogExpired"))
+        message = f"The guest no longer feeds its watchdog: {deed}."
+        until("it is reported", lambda: message in self.said("WatchdogExpired"))
 
     def failure(self, door: str) -> str:
         """Return the error of a query to the agent of "one"; empty for an answer."""
@@ -152,7 +152,7 @@ def test_readiness_and_endpoints_follow_a_port(site):
         site.run("one", "sh", "-c", "kill $(pidof httpd)")
         until("it is not ready", lambda: not site.holds("one", "Ready"))
         until("the service does not lead to it", lambda: not site.endpoints())
-    assert any("connect: connection refused" in told for told in site.said("Unhealthy"))
+    assert any("connect: connection refused" in message for message in site.said("Unhealthy"))
     assert site.machine("one")["status"]["phase"] == "Running"
 
 
@@ -163,7 +163,7 @@ def test_readiness_follows_a_command(site):
     site.run("set", "rm", "/run/well")
     until("it is not ready", lambda: not site.holds("set", "Ready"))
     missing = "the command exited with 1: cat: can't open '/run/well'"
-    assert any(missing in told for told in site.said("Unhealthy"))
+    assert any(missing in message for message in site.said("Unhealthy"))
 
 
 def test_a_watchdog_shuts_its_guest_down(site):
@@ -216,5 +216,5 @@ def test_a_watchdog_powers_its_guest_off_and_the_set_replaces_it(site):
     before = site.machine("set")
     site.starve("set", "it is powered off")
     site.await_another(before)
-    told = "The VirtualMachineInstance was powered off by its watchdog."
-    assert told in site.said("Stopped")
+    message = "The VirtualMachineInstance was powered off by its watchdog."
+    assert message in site.said("Stopped")

@@ -79,8 +79,8 @@ class Measured:
                 waited += int(one.read_text().split()[1])
         for one in self._statistics:
             if one.exists():
-                told = dict(line.split() for line in one.read_text().splitlines())
-                return waited, int(told["nr_periods"]), int(told["nr_throttled"])
+                stat = dict(line.split() for line in one.read_text().splitlines())
+                return waited, int(stat["nr_periods"]), int(stat["nr_throttled"])
         return waited, 0, 0
 
     async def rates(self):
@@ -168,14 +168,14 @@ async def test_a_limit_below_qemus_own_memory_is_reported_before_the_guest_runs(
 
 async def test_limits_are_set_before_a_guest_boots(machine, monkeypatch):
     """One that is kept from the processors is not idle."""
-    told = asyncio.get_running_loop().create_future()
+    reported = asyncio.get_running_loop().create_future()
 
     async def booted(_guest, processors):
-        told.set_result(processors)
+        reported.set_result(processors)
 
     monkeypatch.setattr(QemuGuest, "booted", booted)
     async with living(machine(BUSY, cpu_nanos=int(SHARE * 1e9))), asyncio.timeout(300):
-        assert await told == SHARE
+        assert await reported == SHARE
 
 
 def test_the_methods_of_limits_match_the_rights_of_the_user(tmp_path):

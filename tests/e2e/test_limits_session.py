@@ -1,4 +1,4 @@
-"""Limits as users meet them: who wants more memory than it may have is ended, told of, replaced."""
+"""Limits as users meet them: a machine over its memory limit is ended, reported and replaced."""
 
 import json
 
@@ -63,8 +63,8 @@ def test_a_vmi_over_its_memory_limit_has_failed_as_oom_killed(user):
     assert ended["terminated"]["exitCode"] == 137
     assert pod["status"]["phase"] == "Failed"
     assert "OOMKilled" in user.kubectl("get", "pods", "-n", "one")
-    told = user.kubectl("get", "events", "-n", "one")
-    assert "it needed more memory than its pod's limit of 100 MiB" in told
+    events = user.kubectl("get", "events", "-n", "one")
+    assert "it needed more memory than its pod's limit of 100 MiB" in events
 
 
 def test_a_replica_set_replaces_an_oom_killed_vmi(user):
@@ -85,9 +85,9 @@ def test_a_replica_set_replaces_an_oom_killed_vmi(user):
 
 def test_node_and_status_report_the_methods_of_limits(user):
     [node] = user.items("nodes")
-    told = node["metadata"]["annotations"]
-    assert told["corral.dev/limits"].startswith("cpu ")
-    assert told["corral.dev/limits-reason"]
+    annotations = node["metadata"]["annotations"]
+    assert annotations["corral.dev/limits"].startswith("cpu ")
+    assert annotations["corral.dev/limits-reason"]
     lines = user.corral("status").splitlines()
     [line] = [one for one in lines if one.startswith("limits")]
-    assert told["corral.dev/limits"] in line
+    assert annotations["corral.dev/limits"] in line

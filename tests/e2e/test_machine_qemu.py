@@ -53,8 +53,8 @@ def descriptors(pid: int) -> list[Path]:
 
 def mode_of(descriptor: Path) -> int:
     """The flags that a descriptor was opened with."""
-    told = (descriptor.parent.parent / "fdinfo" / descriptor.name).read_text()
-    return int(told.split("flags:")[1].split()[0], 8)
+    info = (descriptor.parent.parent / "fdinfo" / descriptor.name).read_text()
+    return int(info.split("flags:")[1].split()[0], 8)
 
 
 async def test_a_guest_boots_in_64_megabytes_with_agent_console_and_power_button(booted):
@@ -65,7 +65,7 @@ async def test_a_guest_boots_in_64_megabytes_with_agent_console_and_power_button
         await console.types("", "login: $")
     await guest.power_down()
     await seen(changes, Change.POWERED_OFF)
-    assert status_of(guest.pid)["State"].startswith(("S", "R", "D"))  # QEMU stays until it is told
+    assert status_of(guest.pid)["State"].startswith(("S", "R", "D"))  # QEMU stays until `quit`
     await guest.destroy()
     await seen(changes, Change.GONE)
 

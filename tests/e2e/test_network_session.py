@@ -291,8 +291,8 @@ def test_a_terminating_replica_gets_no_new_connections(user):
         )
     later = [(begun - gone, answer) for begun, answer in asking.asked if begun > gone]
     wrong = [each for each in later if each[1] not in names(user)]
-    told = (user.one.directory / "bench.log").read_text()[-5000:]
-    assert not wrong, f"no connection fails, none goes to the victim: {wrong}\n{told}"
+    log = (user.one.directory / "bench.log").read_text()[-5000:]
+    assert not wrong, f"no connection fails, none goes to the victim: {wrong}\n{log}"
 
 
 @needs_root

@@ -131,7 +131,7 @@ def test_a_restored_shell_continues_and_the_disks_are_unchanged(user):
     assert 0 < mark["bytes"] < 128 << 20
     restore(user, mark)
     assert 10 < asyncio.run(count(user)) < 1000
-    up(user)  # which a new connection by TCP has told
+    up(user)  # as a new connection by TCP has shown
     assert in_guest(user, "cat /proc/sys/kernel/random/boot_id") == booted
     notes = in_guest(user, "cat /root/note; head -n 1 /dev/vdb; head -n 1 /dev/vdc")
     assert notes.split() == ["root", "scratch", "data"]
@@ -154,5 +154,5 @@ def test_a_disk_written_by_another_machine_invalidates_the_memory(user):
     up(user)
     assert in_guest(user, "head -n 1 /dev/vdc").strip() == "another"
     assert not in_guest(user, "ls /root").split()
-    told = [one["message"] for one in user.items("events") if one["reason"] == "RestoreFailed"]
-    assert any("was changed since" in one for one in told)
+    messages = [one["message"] for one in user.items("events") if one["reason"] == "RestoreFailed"]
+    assert any("was changed since" in one for one in messages)

@@ -121,7 +121,7 @@ def test_two_machines_cannot_write_one_disk(user):
     until("it runs", lambda: is_running(user, "owner"))
     create(user, machine("other", "single"))
     words = 'the disk of volume "data0" is used by another machine'
-    until("it is told", lambda: words in user.kubectl("describe", "vmi", "other"))
+    until("it is reported", lambda: words in user.kubectl("describe", "vmi", "other"))
     until("it waits on its node", lambda: phase(user, "other") in ("Scheduling", "Scheduled"))
     create(user, claim("early", source="single"))
     until("it waits", lambda: "CloneSourceInUse" in user.kubectl("describe", "pvc", "early"))

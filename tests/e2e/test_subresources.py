@@ -192,7 +192,7 @@ async def test_the_screen_is_served_by_vnc(user, api):
 
 def test_a_paused_vmi_is_not_ready(user, api):
     assert api.put(f"{SUBRESOURCES}/pause").status_code == 200
-    until("it is told", lambda: condition(user, "Paused") == "True")
+    until("it is reported", lambda: condition(user, "Paused") == "True")
     until("it is not ready", lambda: condition(user, "Ready") == "False")
     again = api.put(f"{SUBRESOURCES}/pause")
     assert (again.status_code, again.json()["reason"]) == (409, "Conflict")
@@ -214,7 +214,7 @@ def test_readiness_follows_the_web_server(user):
     user.kubectl("exec", pod, "--", "killall", "httpd")
     until("it is not ready", lambda: condition(user, "Ready") == "False")
     of_pod = ("get", "events", "--field-selector", f"involvedObject.name={pod}")
-    until("it is told", lambda: "Readiness probe failed" in user.kubectl(*of_pod))
+    until("it is reported", lambda: "Readiness probe failed" in user.kubectl(*of_pod))
     user.kubectl("exec", pod, "--", "httpd", "-p", "80", "-h", "/srv/www")
     until("it is ready again", lambda: condition(user, "Ready") == "True")
 

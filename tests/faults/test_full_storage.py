@@ -60,7 +60,7 @@ def test_a_guest_pauses_on_a_full_disk_and_resumes(user):
     until("it is paused", lambda: paused(user))
     assert paused(user)["reason"] == "PausedIOError"
     words = "VM Paused due to not enough space on volume: data0"
-    until("it is told", lambda: words in user.kubectl("describe", "vmi", "writer"))
+    until("it is reported", lambda: words in user.kubectl("describe", "vmi", "writer"))
     where = str(user.one.directory / "storage")
     rights = () if os.geteuid() == 0 else ("--user", "--preserve-credentials")
     subprocess.run(

@@ -111,7 +111,7 @@ async def test_a_restarted_manager_limits_the_machine_and_leaves_nothing(tmp_pat
         assert await child.wait() == -signal.SIGKILL
         before = read_record(directory)
         if kill_at == "stopped":
-            await stopped(before.pid)  # each of its threads has to be told
+            await stopped(before.pid)  # the stop has to reach each of its threads
         one = Limited(qemu, directory, disk, Bounds(), limits(kind, tmp_path, directory))
         assert one.machine.record.bounds == BOUNDS  # on record since before there was a process
         async with living(one):
@@ -119,8 +119,8 @@ async def test_a_restarted_manager_limits_the_machine_and_leaves_nothing(tmp_pat
             if kind == "stopping":
                 await stopped(before.pid)  # somebody bounds it again
             else:
-                told = Path(f"/proc/{before.pid}/cgroup").read_text()
-                assert told.count(f"{group_prefix(tmp_path)}{directory.name}") == len(
+                groups = Path(f"/proc/{before.pid}/cgroup").read_text()
+                assert groups.count(f"{group_prefix(tmp_path)}{directory.name}") == len(
                     groups(tmp_path)
                 )
         assert not runs(directory)

@@ -130,7 +130,7 @@ class Host:
         return self.directory / str(uuid.uuid4())
 
     async def manager(self, verb: str, machine: Path, kill_at: str = "") -> str:
-        """A manager that saves or restores a machine; answers what it told."""
+        """Run a manager that saves or restores a machine; return its output."""
         arguments = (verb, kill_at, machine, self.disk, self.place.directory, self.identity)
         child = await asyncio.create_subprocess_exec(
             sys.executable, "-c", MANAGER, *map(str, arguments),

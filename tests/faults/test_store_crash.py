@@ -60,11 +60,11 @@ def run_and_kill(path, seconds=0.0, writes=0):
         time.sleep(seconds)
     finally:
         writer.send_signal(signal.SIGKILL)
-    told = b"".join([*begun, writer.stdout.read()]).decode().splitlines(keepends=True)
+    lines = b"".join([*begun, writer.stdout.read()]).decode().splitlines(keepends=True)
     writer.stdout.close()
     writer.wait()
     acknowledged = {}
-    for line in told:
+    for line in lines:
         if line.endswith("\n"):  # the last one may be cut short
             name, number, revision = line.split()
             acknowledged[name] = (int(number), int(revision))

@@ -1,4 +1,4 @@
-"""Hosts that join a corral, and what they are told when they may not."""
+"""Hosts that join a corral, and the errors of those that may not."""
 
 import platform
 import re

@@ -72,7 +72,7 @@ async def session(site: Site) -> None:
     await site.serve(late, 80)
     await site.tell(late, app="client")
     saw["pod ms"] = await site.until(lambda: reaches(late, web, 80))
-    saw["told, reached"] = await reaches(other, late, 80, seconds=PATIENCE)
+    saw["reported, reached"] = await reaches(other, late, 80, seconds=PATIENCE)
 
     named = {"from": [{"namespaceSelector": {"matchLabels": {"team": "a"}}}]}
     named["ports"] = [{"port": "http", "protocol": "TCP"}]

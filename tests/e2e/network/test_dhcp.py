@@ -83,7 +83,7 @@ async def test_a_guest_gets_its_ipv6_address():
 
 @needs_rights
 async def test_the_guests_kernel_learns_its_router():
-    """It asks when its card comes up, and is told unasked when the responder starts."""
+    """It asks when its card comes up, and gets advertisements unasked when the responder starts."""
     with cable() as laid:
         async with responding(laid.pod):
             laid.guest.run(ip, "link set card down", "link set card up")

@@ -52,7 +52,7 @@ def test_policies_block_and_allow(play):
     assert saw["ingress"] == [True, False, True, False, False, False, False]
     assert saw["last family"] == [True, False, False]
     assert saw["machine reaches"]
-    assert saw["told, reached"]
+    assert saw["reported, reached"]
     assert saw["no such namespace"] == [False]
     assert saw["named port"] == [True, False]
     assert saw["block"] == [True, False]
@@ -103,14 +103,14 @@ def test_only_the_host_can_use_its_link(play):
 def test_names_are_resolved(play):
     saw = play("dns_session")
 
-    def told(label, *records, code="NOERROR", truncated=False):
+    def answered(label, *records, code="NOERROR", truncated=False):
         return saw[label] == [code, truncated, list(records)]
 
-    assert told("service", "10.214.0.20")
-    assert told("service, last family", "10.214.0.20")
-    assert told("member", "10.1.0.7")
-    assert told("nobody", code="NXDOMAIN")
-    assert told("version", '"1.1.0"')
+    assert answered("service", "10.214.0.20")
+    assert answered("service, last family", "10.214.0.20")
+    assert answered("member", "10.1.0.7")
+    assert answered("nobody", code="NXDOMAIN")
+    assert answered("version", '"1.1.0"')
     for label, least, most in (("members", 25, 30), ("members, large", 60, 80)):
         code, truncated, records = saw[label]
         assert (code, truncated) == ("NOERROR", True)
@@ -118,7 +118,7 @@ def test_names_are_resolved(play):
     assert saw["members by tcp"][1] is False
     assert len(saw["members by tcp"][2]) == 200
     assert "10.1.0.7" in saw["nslookup"]
-    assert told("gone", code="NXDOMAIN")
+    assert answered("gone", code="NXDOMAIN")
 
 
 def test_external_names_are_queried_once(play):

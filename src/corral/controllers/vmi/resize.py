@@ -194,10 +194,10 @@ def has_no_room(
     return _changed(vmi, conditions)
 
 
-def settled(vmi: VirtualMachineInstance) -> Document | None:
-    """Return the patch of a VMI that lacks nothing any more, as its change was taken back.
+def clear_failures(vmi: VirtualMachineInstance) -> Document | None:
+    """Return the patch of a VMI whose change was taken back: failed resizes leave its conditions.
 
-    None if it does not say otherwise.
+    None if there is none.
     """
     if not _is_steady(vmi):
         return None

@@ -178,7 +178,7 @@ class VMIs:
             released = resize.releasable(vmi, pod, self.template.resources(vmi))
             if released is not None and (patch := resize.resized(pod, released)) is not None:
                 await self._client.patch(Pod, key_of(pod), patch, subresource="resize")
-        return await self._write(vmi, resize.settled(vmi))
+        return await self._write(vmi, resize.clear_failures(vmi))
 
     async def _write(self, vmi: VMI, patch: Document | None) -> bool:
         if patch is not None:

@@ -9,8 +9,8 @@ export async function whatOneMayAndWhoOneIs({ config }) {
   const { status } = await authorization.createSelfSubjectAccessReview({ body });
   assert.equal(status.allowed, true);
   const authentication = config.makeApiClient(k8s.AuthenticationV1Api);
-  const told = await authentication.createSelfSubjectReview({ body: {} });
-  assert(told.status.userInfo.groups.includes("system:masters"));
+  const review = await authentication.createSelfSubjectReview({ body: {} });
+  assert(review.status.userInfo.groups.includes("system:masters"));
 }
 
 export async function anAccountMayWhatItsRoleSays({ config, core, namespace }) {

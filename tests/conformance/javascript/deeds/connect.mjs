@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import k8s from "../client.mjs";
 
 export async function itConnects({ config }) {
-  const told = await config.makeApiClient(k8s.VersionApi).getCode();
-  assert.match(told.gitVersion, /^v1\./);
+  const version = await config.makeApiClient(k8s.VersionApi).getCode();
+  assert.match(version.gitVersion, /^v1\./);
 }
 
 export async function theServerIsHealthy({ config }) {

@@ -6,7 +6,7 @@ const made = (name) => ({ metadata: { name } });
 const path = (namespace) => `/api/v1/namespaces/${namespace}/secrets`;
 
 // The first changes that a watch tells, as many as asked for.
-async function told({ config, namespace }, query, count) {
+async function events({ config, namespace }, query, count) {
   const changes = [];
   const { promise, resolve, reject } = Promise.withResolvers();
   const seen = (type, { metadata }) => {
@@ -24,11 +24,11 @@ export async function aWatchFollowsAListAndResumes(context) {
   await core.createNamespacedSecret({ namespace, body: made("before") });
   const { resourceVersion } = (await core.listNamespacedSecret({ namespace })).metadata;
   await core.createNamespacedSecret({ namespace, body: made("a") });
-  const [[type, name, last]] = await told(context, { resourceVersion }, 1);
+  const [[type, name, last]] = await events(context, { resourceVersion }, 1);
   assert.deepEqual([type, name], ["ADDED", "a"]);
   await core.deleteNamespacedSecret({ name: "a", namespace });
   await core.createNamespacedSecret({ namespace, body: made("b") });
-  const rest = await told(context, { resourceVersion: last }, 2);
+  const rest = await events(context, { resourceVersion: last }, 2);
   assert.deepEqual(rest.map((each) => each.slice(0, 2)), [["DELETED", "a"], ["ADDED", "b"]]);
 }
 

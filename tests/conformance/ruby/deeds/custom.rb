@@ -1,7 +1,7 @@
 made = KUBEVIRT.create_virtual_machine_instance_replica_set(SET)
 same "VirtualMachineInstanceReplicaSet", made.kind
-KUBEVIRT.watch_virtual_machine_instance_replica_sets(namespace: NAMESPACE, name: "web") do |told|
-  break if told.object.status&.readyReplicas == 2
+KUBEVIRT.watch_virtual_machine_instance_replica_sets(namespace: NAMESPACE, name: "web") do |event|
+  break if event.object.status&.readyReplicas == 2
 end
 machines = KUBEVIRT.get_virtual_machine_instances(namespace: NAMESPACE)
 same %w[Running Running], machines.map { |each| each.status.phase }
@@ -13,7 +13,7 @@ going = KUBEVIRT.delete_virtual_machine_instance_replica_set(
   "web", NAMESPACE, delete_options: foreground
 )
 since = { namespace: NAMESPACE, resource_version: going.metadata.resourceVersion }
-KUBEVIRT.watch_virtual_machine_instance_replica_sets(since) do |told|
-  break if told.type == "DELETED"
+KUBEVIRT.watch_virtual_machine_instance_replica_sets(since) do |event|
+  break if event.type == "DELETED"
 end
 same [], names(KUBEVIRT.get_virtual_machine_instances(namespace: NAMESPACE))
