@@ -20,7 +20,7 @@ def measure() -> list[Figure]:
     samples: dict[int, list[float]] = {0: [], 100: [], 10_000: []}
     idle = []
     with cluster("--machine", "hollow") as one:
-        settle(one)
+        wait_until_idle(one)
         samples[0].append(one.memory_mib())
         for _ in range(3):
             before = one.cpu_seconds()
@@ -30,7 +30,7 @@ def measure() -> list[Figure]:
         for count in (100, 10_000):
             fill(one, VMIS, lambda number, done=done: vmi(f"filler-{done + number}"), count - done)
             done = count
-            settle(one)
+            wait_until_idle(one)
             samples[count].append(one.memory_mib())
     goals = {0: "≤ 120 MiB", 10_000: "≤ 300 MiB"}
     return [
@@ -42,7 +42,7 @@ def measure() -> list[Figure]:
     ]
 
 
-def settle(one: Cluster) -> None:
+def wait_until_idle(one: Cluster) -> None:
     """Until all machines are up: what is on its way takes memory, too, and more on a busy host."""
     deadline = time.monotonic() + LONGEST_SECONDS
     while time.monotonic() < deadline:

@@ -160,14 +160,14 @@ def _failure(observed: Observed) -> str:
         return "Migration failed because vmi does not exist."
     if vmi.is_final:
         return "Migration failed vmi shutdown during migration."
-    if observed.cancelled and not observed.has_started and _is_settled(observed):
+    if observed.cancelled and not observed.has_started and _shows_hand_off(observed):
         return "Migration failed due to being canceled"
     if phase == "" and observed.taken:
         return "VMI is not eligible for migration because another migration job is in progress."
     return _state_failure(observed) or _target_failure(observed)
 
 
-def _is_settled(observed: Observed) -> bool:
+def _shows_hand_off(observed: Observed) -> bool:
     """Report whether the cache shows the hand-off, if there was one."""
     return observed.state is not None or not observed.handed_off
 
