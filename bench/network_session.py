@@ -150,7 +150,7 @@ async def traffic(directory: Path, disk: Path) -> dict[str, list[float]]:
 
 
 async def up(guest: Guest) -> None:
-    """Until its agent answers, and has an address to tell of."""
+    """Wait for an answer of its agent with an address."""
     async for change in guest.changes():
         if change is Change.AGENT_CONNECTED:
             break

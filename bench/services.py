@@ -31,7 +31,7 @@ COUNT, ENDPOINTS = 500, 10
 BUSY = IPv4Address("10.96.4.0")
 """Services from here on, whose endpoints are never asked."""
 CHANGING, WATCHED = "10.96.0.20", "10.96.0.21"
-"""Services that are: one tells of endpoints by hand, the other of pods."""
+"""Services that are: the endpoints of one are written by hand, those of the other are of pods."""
 FIRST, SECOND = "10.244.0.2", "10.244.0.3"
 PATIENCE_SECONDS = 30.0
 

@@ -69,7 +69,7 @@ class Table:
     cells: dict[tuple[str, str], bool] = field(default_factory=dict)
 
     def add(self, row: str, column: str, *, passed: bool) -> None:
-        """Several tests may tell of one field: all of them must have passed."""
+        """Several tests may be about one field: all of them must have passed."""
         if row not in self.rows:
             self.rows.append(row)
         if column not in self.columns:

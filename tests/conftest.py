@@ -74,7 +74,7 @@ def _client_cells(item: pytest.Item) -> list[tuple[str, str, str]]:
 
 
 class Clients:
-    """Sums up what the tests of a run tell of clients."""
+    """Sums up the results of a run by client."""
 
     def __init__(self, *, write: bool) -> None:
         self.write = write

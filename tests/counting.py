@@ -1,4 +1,4 @@
-"""Values that tell what was done with them, for tests of what must not take long."""
+"""Values that record what was done with them, for tests of what must not take long."""
 
 
 class Compared(str):

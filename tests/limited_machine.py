@@ -60,7 +60,7 @@ def disk_with(directory: Path, code: bytes) -> Path:
 
 
 class MachineEvents:
-    """Keeps what a machine tells."""
+    """Keeps the reports of a machine."""
 
     def __init__(self) -> None:
         self.changes = asyncio.Event()

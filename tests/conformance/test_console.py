@@ -82,7 +82,7 @@ async def test_a_second_client_displaces_the_first(user, namespace, running):
         async with opened(user, path) as second:
             with pytest.raises(ConnectionClosed) as cut:
                 await read_until(first, b"never said")
-            assert cut.value.rcvd is None, "of a connection that is cut virtctl tells in words"
+            assert cut.value.rcvd is None, "of a connection that is cut virtctl reports in words"
             await read_until(second, b"login: ")
 
 

@@ -12,7 +12,7 @@ pytestmark = [
     pytest.mark.conformance,
     pytest.mark.client("kr8s"),
     pytest.mark.usefixtures("leaves_sockets"),
-    # it tells of every server that is newer than itself
+    # it warns of every server that is newer than itself
     pytest.mark.filterwarnings("ignore:Kubernetes version .* is not supported:UserWarning"),
 ]
 

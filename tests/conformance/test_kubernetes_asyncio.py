@@ -154,7 +154,7 @@ async def replaced(
 
 
 @pytest.mark.does("watch")
-async def test_a_watch_tells_each_change(core, namespace):
+async def test_a_watch_sends_each_change(core, namespace):
     listed = await core.list_namespaced_secret(namespace)
     async with watch.Watch() as watcher, asyncio.timeout(60):
         stream = watcher.stream(

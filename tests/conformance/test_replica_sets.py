@@ -314,7 +314,7 @@ def test_of_equal_deletion_cost_the_newest_are_deleted_first(web):
 
 
 def _age_differs(web: Web, before: list[dict]) -> bool:
-    """Creation times count seconds: a probe tells when the next one has begun."""
+    """Creation times count seconds: a probe shows when the next one has begun."""
     probe = web.api.create(core("configmaps", web.namespace), config_map(), dryRun="All")
     return probe["metadata"]["creationTimestamp"] > before[0]["metadata"]["creationTimestamp"]
 

@@ -14,7 +14,7 @@
     $ kubectl create token robot
 
 A command follows ``$``; one after ``~`` is repeated until it answers as written, since nothing
-tells a shell when the loops have done their work.  Lines after ``>`` continue it.  Then comes what
+signals to a shell that controllers are done.  Lines after ``>`` continue it.  Then comes what
 it prints on both outputs, and ``[N]`` where it does not exit with 0.  Spacing and empty lines count
 for nothing.  ``<age>`` and the like stand for what PATTERNS says, ``...`` within a line for any
 text, a line ``...`` for any lines, and ``{3}`` at a line's end for so many lines of that form.

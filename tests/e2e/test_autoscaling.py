@@ -110,7 +110,7 @@ class Lab:
         await asyncio.to_thread(until, f"{self._kind}: {what}", holds)
 
     async def seen(self, kind: str, holds: Callable[[Document], object]) -> Document:
-        """The first form of the set, pool or autoscaler that is as wanted, as a watch tells it."""
+        """The first form of the set, pool or autoscaler that is as expected, from a watch."""
         return await asyncio.to_thread(self._watched, kind, holds)
 
     def _watched(self, kind: str, holds: Callable[[Document], object]) -> Document:

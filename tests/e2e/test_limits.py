@@ -71,7 +71,7 @@ class Measured:
     def _let_down(self):
         """Return the time waited for others, and the group's periods and those that it filled.
 
-        A group that has filled its period waits for itself, so the waiting tells nothing then.
+        A group that has filled its period waits for itself, so the waiting proves nothing then.
         """
         waited = 0
         for one in Path(f"/proc/{self._pid}/task").glob("*/schedstat"):

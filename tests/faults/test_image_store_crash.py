@@ -13,7 +13,7 @@ from corral.node.images.store import ImageStore
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
-# Imports two disks under one name and removes it, for ever, telling after each step what holds.
+# Imports two disks under one name and removes it, for ever, printing after each step what holds.
 PROGRAM = """
 import asyncio, itertools, pathlib, sys
 from corral.node.images.store import ImageStore

@@ -389,7 +389,7 @@ async def cluster(
     """Run a cluster for the length of a block; ``stand_ins`` are loops beside the usual ones.
 
     Without ``networks`` pods have their node's address, as behind a user network.  With
-    ``about_itself`` there are objects that tell what is served, and by whom.  With ``one_host`` all
+    ``about_itself`` there are objects that list what is served, and by whom.  With ``one_host`` all
     nodes are played by the same host: what it has left is ``left["host"]``.  The nodes in
     ``joined`` are those of other hosts.  Of the usual stand-ins those in ``only`` run.
     """

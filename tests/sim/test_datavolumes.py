@@ -270,10 +270,10 @@ async def test_a_source_in_use_is_not_cloned(loops):
 async def test_a_clone_sees_changes_of_its_source_during_the_write_of_its_status(
     loops, storage, monkeypatch
 ):
-    tell = Populator.report
+    report = Populator.report
 
     async def slowly(self, job, change):
-        await tell(self, job, change)
+        await report(self, job, change)
         if change["metadata"]["annotations"][population.REASON] == "CloneSourceInUse":
             await c.client.delete(Pod, Key("default", "user"), grace_seconds=0)
             await asyncio.sleep(5)
@@ -364,7 +364,7 @@ async def test_the_status_of_data_sources_follows_their_claims(loops):
             document = {"metadata": metadata, "spec": {"source": source}}
             await c.client.create(DataSource, document)
 
-        async def tell(reason, source=None):
+        async def has_reason(reason, source=None):
             for name in ("golden", "newest"):
                 status = (await c.client.get(DataSource, name, "default")).status
                 if [each.reason for each in status.conditions] != [reason]:
@@ -377,24 +377,24 @@ async def test_the_status_of_data_sources_follows_their_claims(loops):
             change = {"spec": {"source": source}}
             await c.client.patch(DataSource, Key("default", "golden"), change)
 
-        await c.until(partial(tell, "NoSource"))
+        await c.until(partial(has_reason, "NoSource"))
         await mean({"pvc": claim})
-        await c.until(partial(tell, "NotFound"))
+        await c.until(partial(has_reason, "NotFound"))
         await c.client.create(DataVolume, volume(source={"upload": {}}))
-        await c.until(partial(tell, "UploadReady"))
+        await c.until(partial(has_reason, "UploadReady"))
         await c.client.delete(DataVolume, Key("default", "disk"))
-        await c.until(partial(tell, "NotFound"))
+        await c.until(partial(has_reason, "NotFound"))
         labels = {"instancetype.kubevirt.io/default-instancetype": "u1.small", "app": "web"}
         document = volume()
         document["metadata"]["labels"] = labels
         await c.client.create(DataVolume, document)
-        await c.until(partial(tell, "Ready", {"pvc": claim}))
+        await c.until(partial(has_reason, "Ready", {"pvc": claim}))
         golden = await c.client.get(DataSource, "golden", "default")
         assert golden.metadata.labels == {
             "instancetype.kubevirt.io/default-instancetype": "u1.small"
         }
         await mean({"pvc": {"name": "disk", "namespace": None}})
-        await c.until(partial(tell, "Ready", {"pvc": {"name": "disk"}}))
+        await c.until(partial(has_reason, "Ready", {"pvc": {"name": "disk"}}))
         await c.client.delete(DataSource, Key("default", "golden"))
 
         async def dangles():
@@ -492,10 +492,10 @@ async def test_a_populated_claim_is_left_alone(loops, monkeypatch):
         await c.until(partial(is_in, c, "Succeeded"))
         reported = []
 
-        async def tell(_self, job, _change):
+        async def fail(_self, job, _change):
             reported.append(job.key)
 
-        monkeypatch.setattr(Populator, "report", tell)
+        monkeypatch.setattr(Populator, "report", fail)
         await c.crash_loops()
         c.start_loops()
         labels = {"metadata": {"labels": {"look": "again"}}}

@@ -347,11 +347,11 @@ async def test_the_catalog_is_updated_after_an_upgrade():
         await loop.patch(CustomResourceDefinition, MACHINES, old)
         c.start_loops()
 
-        async def is_mended():
+        async def is_repaired():
             found = await c.client.get(CustomResourceDefinition, MACHINES.name)
             return found.spec.names.short_names == ["vm", "vms"]
 
-        await c.until(is_mended)
+        await c.until(is_repaired)
 
 
 async def test_each_served_group_version_has_an_api_service():

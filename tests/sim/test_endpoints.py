@@ -56,10 +56,10 @@ async def test_slices_follow_the_readiness_and_deletion_of_pods():
         await c.until_ready("test", 3)
         await c.client.create(Service, service())
 
-        async def tells(count):
+        async def has_members(count):
             return list((await readiness_of_pods(c)).values()) == [True] * count
 
-        await c.until(lambda: tells(3))
+        await c.until(lambda: has_members(3))
         (one,) = await slices(c)
         assert one.metadata.name.startswith("web-")
         assert one.metadata.labels["tier"] == "front"
@@ -67,7 +67,7 @@ async def test_slices_follow_the_readiness_and_deletion_of_pods():
         assert len(old.subsets[0].addresses) == 3
         assert old.subsets[0].ports[0].port == 8080
         await c.scale("test", 1)
-        await c.until(lambda: tells(1))
+        await c.until(lambda: has_members(1))
         await c.client.delete(Service, WEB)
 
         async def is_gone():
@@ -88,14 +88,14 @@ async def test_every_pod_is_listed_once_in_spite_of_faults(seed):
         await c.scale("test", 3)
         await c.until_ready("test", 3)
 
-        async def tells():
+        async def has_members():
             found = [each.targetRef.name for one in await slices(c) for each in one.endpoints or ()]
             pods = [pod.metadata.name for pod in await c.pods("default")]
             return sorted(found) == sorted(pods)
 
-        await c.until(tells)
+        await c.until(has_members)
         await asyncio.sleep(faults.until)  # an empty slice is deleted last, again where it failed
-        assert await tells()
+        assert await has_members()
         assert len(await slices(c)) == 1
 
 
@@ -105,10 +105,10 @@ async def test_unchanged_slices_are_not_written():
         await c.client.create(ReplicaSet, replica_set("test", 2))
         await c.until_ready("test", 2)
 
-        async def tells():
+        async def has_members():
             return len(await readiness_of_pods(c)) == 2
 
-        await c.until(tells)
+        await c.until(has_members)
         await asyncio.sleep(5)
         before = [one.metadata.resourceVersion for one in await slices(c)]
         pod = (await c.pods("default"))[0]
@@ -126,15 +126,15 @@ async def test_a_deleted_or_changed_slice_is_restored():
         await c.client.create(ReplicaSet, replica_set("test", 2))
         await c.until_ready("test", 2)
 
-        async def tells():
+        async def has_members():
             return len(await readiness_of_pods(c)) == 2
 
-        await c.until(tells)
+        await c.until(has_members)
         (one,) = await slices(c)
         await c.client.patch(EndpointSlice, Key("default", one.metadata.name), {"endpoints": []})
-        await c.until(tells)
+        await c.until(has_members)
         await c.client.delete(EndpointSlice, Key("default", one.metadata.name))
-        await c.until(tells)
+        await c.until(has_members)
 
 
 async def test_custom_endpoints_are_mirrored_and_their_slices_deleted_with_them():

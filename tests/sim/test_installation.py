@@ -1,4 +1,4 @@
-"""The KubeVirt object: there is one, and it tells what runs."""
+"""The KubeVirt object: there is one, with the versions that run."""
 
 import asyncio
 

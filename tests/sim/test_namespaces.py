@@ -1,4 +1,4 @@
-"""Namespaces that are deleted: in order, and telling what is left."""
+"""Namespaces that are deleted: in order, with the rest in their conditions."""
 
 import asyncio
 

@@ -23,7 +23,7 @@ def policy(*expressions, groups=("",), resources=("configmaps",), **spec):
 
 
 async def type_warnings(c, generation):
-    """The warnings in the status, once it tells of a generation."""
+    """The warnings in the status, once it has observed a generation."""
 
     async def observed():
         found = await c.client.get(ValidatingAdmissionPolicy, "rules")

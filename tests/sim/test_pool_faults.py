@@ -104,7 +104,7 @@ class Cut:
                 await asyncio.Event().wait()  # until the manager dies
         return await self._handle(request)
 
-    def mend(self) -> None:
+    def heal(self) -> None:
         self._server.handle = self._handle
 
 
@@ -147,7 +147,7 @@ async def test_a_pool_converges_after_a_crash_at_any_write(act, done):
             await act(web)
             with_cut = await _within(cut.reached, 30)
             await c.crash_loops()
-            cut.mend()
+            cut.heal()
             c.start_loops()
             await web.until_stable(6)
             await web.until_finalizers_are_removed()

@@ -227,14 +227,14 @@ async def test_a_set_over_quota_reports_it_and_creates_the_vmis_later():
         await c.client.patch(ResourceQuota, QUOTA, {"spec": {"hard": {counted: "3"}}})
         await c.until_ready("test", 3, 20)
 
-        async def is_mended():
+        async def is_repaired():
             return await condition(c, "ReplicaFailure", of=ReplicaSet) is None
 
-        await c.until(is_mended, 20)
+        await c.until(is_repaired, 20)
 
 
 async def test_a_repeated_rejection_is_logged_once_and_its_events_are_counted():
-    """Each try of a set makes up a name, which its event tells: they are combined, not the same."""
+    """Each try of a set makes up a name, which is in its event: they are combined, not the same."""
     async with cluster() as c:
         machines, vms = (
             f"count/{plural}.kubevirt.io"
@@ -296,10 +296,10 @@ async def test_a_vm_over_quota_is_starting_until_there_is_room():
         await limit(c, hard={"pods": "0"})
         await c.client.create(VirtualMachine, vm())
 
-        async def tells():
+        async def is_reported():
             return await condition(c, "Synchronized", of=VirtualMachine) is not None
 
-        await c.until(tells, 30)
+        await c.until(is_reported, 30)
         (one,) = (await c.client.list(VirtualMachine, "default")).items
         assert one.status.printable_status == "Starting"
         reported = await condition(c, "Synchronized", of=VirtualMachine)

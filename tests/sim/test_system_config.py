@@ -1,4 +1,4 @@
-"""kube-system has the two ConfigMaps in which an API server tells of itself."""
+"""kube-system has the two ConfigMaps in which an API server describes itself."""
 
 import pytest
 from lightkube.models.core_v1 import ConfigMap

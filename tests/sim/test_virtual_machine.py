@@ -93,7 +93,7 @@ async def runs(c: Cluster, *, other_than: str = "", seconds: float = 120.0) -> s
     return found.metadata.uid
 
 
-async def tell(c: Cluster, what: str, **options: Any) -> None:
+async def request_action(c: Cluster, what: str, **options: Any) -> None:
     path = f"/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/testvm/{what}"
     await c.client.request("PUT", path, document=options)
 
@@ -178,7 +178,7 @@ async def test_the_firmware_uuid_of_the_guest_stays():
         await c.client.create(VirtualMachine, vm())
         first = await runs(c)
         firmware = (await machine(c)).spec.domain.firmware
-        await tell(c, "restart")
+        await request_action(c, "restart")
         await runs(c, other_than=first)
         assert (await machine(c)).spec.domain.firmware == firmware
 
@@ -225,7 +225,7 @@ async def test_run_strategy_rerun_on_failure_recreates_the_vmi_after_a_crash_onl
         await until_status(c, "Stopped")
         await asyncio.sleep(3600)
         assert await machine(c) is None
-        await tell(c, "start")
+        await request_action(c, "start")
         await runs(c)
 
 
@@ -257,15 +257,15 @@ async def test_run_strategy_manual_follows_requests_only():
         await until_status(c, "Stopped")
         await asyncio.sleep(600)
         assert await machine(c) is None
-        await tell(c, "start")
+        await request_action(c, "start")
         first = await runs(c)
         await end(c, Change.POWERED_OFF)
         await until_status(c, "Stopped")
         await asyncio.sleep(600)
         assert (await machine(c)).metadata.uid == first
-        await tell(c, "start")
+        await request_action(c, "start")
         await runs(c, other_than=first)
-        await tell(c, "stop")
+        await request_action(c, "stop")
         await gone(c)
         await until_status(c, "Stopped")
         assert (await get(c)).status.state_change_requests == []
@@ -276,10 +276,10 @@ async def test_a_halted_vm_starts_and_stops_on_request(strategy):
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm(strategy))
         await until_status(c, "Stopped")
-        await tell(c, "start")
+        await request_action(c, "start")
         await runs(c)
         assert (await get(c)).spec.strategy == "Always"
-        await tell(c, "stop")
+        await request_action(c, "stop")
         await gone(c)
         await until_status(c, "Stopped")
         spec = (await get(c)).spec
@@ -293,7 +293,7 @@ async def test_a_vm_can_start_paused(strategy):
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm(strategy))
         await until_status(c, "Stopped")
-        await tell(c, "start", paused=True)
+        await request_action(c, "start", paused=True)
         one = await until_status(c, "Paused")
         assert one.status.state_change_requests == []
         assert one.spec.template.spec.start_strategy is None
@@ -304,7 +304,7 @@ async def test_a_restart_creates_another_vmi_of_the_same_name():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm())
         first = await runs(c)
-        await tell(c, "restart")
+        await request_action(c, "restart")
         second = await runs(c, other_than=first)
         stopped = "Stopped the virtual machine by deleting the virtual machine instance "
         recorded = await happened(c)
@@ -319,12 +319,12 @@ async def test_a_repeated_request_is_fulfilled_once():
     async with cluster() as c:
         await c.client.create(VirtualMachine, vm("Manual"))
         await until_status(c, "Stopped")
-        await tell(c, "start")
+        await request_action(c, "start")
         with pytest.raises(ApiError):
-            await tell(c, "start")
+            await request_action(c, "start")
         await runs(c)
         with pytest.raises(Conflict, match="VM is already running"):
-            await tell(c, "start")
+            await request_action(c, "start")
 
 
 # ------------------------------------------------------------------ start failures
@@ -370,7 +370,7 @@ async def test_a_manual_start_skips_the_backoff():
         await until_status(c, "Stopped")
         assert (await get(c)).status.start_failure is None
         before = c.clock()
-        await tell(c, "start")
+        await request_action(c, "start")
         await until_status(c, "ErrorUnschedulable")
         assert (c.clock() - before).total_seconds() < 5
 
@@ -402,7 +402,7 @@ async def crash_loops(c: Cluster, count: int, seconds: float) -> VirtualMachine:
 
 
 def failing() -> Document:
-    """One whose machines fail at their start, as a launcher does that KubeVirt's tests tell to."""
+    """One whose machines fail at their start, as a launcher in KubeVirt's tests does."""
     document = vm()
     annotations = {"kubevirt.io/func-test-virt-launcher-fail-fast": ""}
     document["spec"]["template"]["metadata"]["annotations"] = annotations
@@ -425,7 +425,7 @@ async def test_a_vm_in_backoff_can_be_stopped():
     async with cluster() as c:
         await c.client.create(VirtualMachine, failing())
         await crash_loops(c, 2, 30)
-        await tell(c, "stop")
+        await request_action(c, "stop")
         one = await until_status(c, "Stopped", 5)
         assert one.status.start_failure is None
         await asyncio.sleep(600)
@@ -440,7 +440,7 @@ async def test_a_vm_that_fits_no_node_is_unschedulable():
         await until_status(c, "ErrorUnschedulable", 5)
         pods = await c.pods("default")
         assert [pod.spec.containers[0].resources.requests["cpu"] for pod in pods] == ["1M"]
-        await tell(c, "stop")
+        await request_action(c, "stop")
         await until_status(c, "Stopped", 10)
 
 
@@ -543,7 +543,7 @@ async def test_a_changed_template_requires_a_restart():
         assert required(one) == "a non-live-updatable field was changed in the template spec"
         assert (one.status.observed_generation, one.status.desired_generation) == (1, 2)
         assert (await machine(c)).metadata.uid == first
-        await tell(c, "restart")
+        await request_action(c, "restart")
         await runs(c, other_than=first)
         one = await get(c)
         assert required(one) is None
@@ -643,7 +643,7 @@ async def test_a_restart_happens_once_after_a_crash_at_any_write(number, way, mo
     async with cut(number, way, monkeypatch) as c:
         await c.client.create(VirtualMachine, vm())
         first = await runs(c)
-        await tell(c, "restart")
+        await request_action(c, "restart")
         second = await runs(c, other_than=first)
         await asyncio.sleep(60)
         one = await until_status(c, "Running")

@@ -7,7 +7,15 @@ import pytest
 from lightkube.models.core_v1 import PersistentVolumeClaim
 from tests.sim import provisioner
 from tests.sim.cluster import cluster
-from tests.sim.test_virtual_machine import KEY, get, happened, machine, tell, until_status, vm
+from tests.sim.test_virtual_machine import (
+    KEY,
+    get,
+    happened,
+    machine,
+    request_action,
+    until_status,
+    vm,
+)
 
 from corral.api.errors import NotFound
 from corral.api.kinds.cdi.datavolume import DataVolume
@@ -104,7 +112,7 @@ async def test_disks_may_wait_for_the_first_start():
         await until_status(c, "Stopped")
         await asyncio.sleep(60)
         assert await disk(c) is None
-        await tell(c, "start")
+        await request_action(c, "start")
         await filled(c)
         await c.until(lambda: _exists(c))
 

@@ -36,7 +36,7 @@ def test_fields_that_a_run_did_not_see_are_no_difference(seen):
     assert part.differences(ClientTables.read(seen.text())) == []
 
 
-def test_what_a_page_does_not_tell_or_tells_otherwise_is_named(seen):
+def test_missing_and_different_cells_of_a_page_are_named(seen):
     part = ClientTables()
     part.add(("kubectl", "Waiting", "kubectl 1.20"), passed=True)
     part.add(("kubectl", "Waiting", "kubectl 1.40"), passed=True)

@@ -1,4 +1,4 @@
-"""What the documents tell people to type exists."""
+"""Commands and options in the documents exist."""
 
 import re
 import shlex

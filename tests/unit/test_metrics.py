@@ -1,4 +1,4 @@
-"""Tests of the registry: what it tells, in both forms, and what one bad source does to it."""
+"""The registry: its text in both formats, and a source that fails."""
 
 import asyncio
 import threading
@@ -21,10 +21,10 @@ async def scraped(**sources) -> Scrape:
 
 
 def source(*families):
-    async def tell():
+    async def collect():
         return families
 
-    return tell
+    return collect
 
 
 def counted(value: float, **labels: str):
@@ -103,11 +103,11 @@ async def test_others_have_their_turn_while_much_is_written(monkeypatch):
         return b"both" if others.wait(60) else b"alone"
 
     monkeypatch.setattr(exposition, "choose_encoder", lambda _accept: (encode, "text/plain"))
-    telling = asyncio.create_task(Registry().text())
+    writing = asyncio.create_task(Registry().text())
     while not begun.is_set():
         await asyncio.sleep(0)
     others.set()
-    assert await telling == (b"both", "text/plain")
+    assert await writing == (b"both", "text/plain")
 
 
 @pytest.mark.looptime

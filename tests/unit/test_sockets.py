@@ -1,4 +1,4 @@
-"""What sockets tell of the other side."""
+"""The state of the other side of a socket."""
 
 import socket
 import struct
@@ -62,7 +62,7 @@ def test_without_tcp_info_nothing_is_acknowledged():
         one.sendall(b"x")
         assert sockets.acknowledged(one) == 0
     short = SimpleNamespace(getsockopt=lambda level, option, size: struct.pack("=Q", 1))
-    assert sockets.acknowledged(short) == 0, "an older kernel tells less"
+    assert sockets.acknowledged(short) == 0, "an older kernel reports less"
 
 
 def test_a_silent_peer_is_probed(connected):

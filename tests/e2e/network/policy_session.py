@@ -42,7 +42,7 @@ async def session(site: Site) -> None:
         for number, name in enumerate(("web", "client", "other", "late"), 5)
     ]
     for pod in (web, client, other):
-        await site.tell(pod, app=pod.name)
+        await site.relabel(pod, app=pod.name)
         await site.serve(pod, 80, 8080)
     site.tasks.start(NetworkPolicyController(site.context, site.network).run(), name="policies")
 
@@ -70,7 +70,7 @@ async def session(site: Site) -> None:
     saw["echo under policy"] = await is_echoed(open_before, BRIEF)
 
     await site.serve(late, 80)
-    await site.tell(late, app="client")
+    await site.relabel(late, app="client")
     saw["pod ms"] = await site.until(lambda: reaches(late, web, 80))
     saw["reported, reached"] = await reaches(other, late, 80, seconds=PATIENCE)
 

@@ -90,8 +90,8 @@ class Site:
         pod = self.pods[name] = Pod(name, tuple(map(str, addresses)), inside, router)
         return pod
 
-    async def tell(self, pod: Pod, **labels: str) -> None:
-        """Let the API know of a pod."""
+    async def relabel(self, pod: Pod, **labels: str) -> None:
+        """Write a pod with labels to the API."""
         key = Key("default", pod.name)
         document = {
             "metadata": {"name": pod.name, "namespace": "default", "labels": labels},

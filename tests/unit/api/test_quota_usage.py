@@ -170,7 +170,7 @@ def test_incremental_sums_are_those_of_all_objects(states):
     spec = ResourceQuotaSpec(hard={"requests.cpu": "9", "pods": "9"})
     best_effort = ResourceQuotaSpec(hard={"pods": "9"}, scopes=["BestEffort"])
     for state in states:
-        # A version never changes: what it asks for is part of what tells it.
+        # A version never changes: its requests are part of its identity.
         pods = [
             ((version, cpu), a_pod(requests={"cpu": str(cpu)}) if cpu else a_pod())
             for version, cpu in state.items()

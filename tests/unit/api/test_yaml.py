@@ -69,7 +69,7 @@ three: *base
 
 
 class Large(dict):
-    """An object that tells how often it was copied."""
+    """An object that counts its copies."""
 
     copies = 0
 

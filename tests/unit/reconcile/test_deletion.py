@@ -1,4 +1,4 @@
-"""Deletions of what was seen: only another uid, or nothing, tells that it went by itself."""
+"""Deletions of what was seen: only another uid, or no object, shows that it was deleted otherwise."""
 
 import pytest
 from lightkube.models.core_v1 import ConfigMap

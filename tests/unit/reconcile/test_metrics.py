@@ -1,4 +1,4 @@
-"""What loops tell of their queues and of their work."""
+"""Metrics of controllers: queues and syncs."""
 
 import asyncio
 

@@ -95,7 +95,7 @@ class Asker:
         return answer.document
 
     async def frames(self, path, headers=None):
-        """Everything that a watch tells until it ends."""
+        """All events of a watch until it ends."""
         response = await self.raw("GET", path, headers=headers)
         assert response.status == 200
         text = b"".join([chunk async for chunk in response.body])

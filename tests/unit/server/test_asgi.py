@@ -486,7 +486,7 @@ async def test_slow_requests_are_disconnected(tmp_path, monkeypatch):
 
 
 async def reading(scope, receive, send):
-    """An app that takes its time to begin, and tells how much came."""
+    """An app that begins late, and answers with the size of the body."""
     if scope["path"] != "/hurried":
         scope["extensions"][serving.SLOW_BODY]()
     await asyncio.sleep(2 if scope["path"] == "/later" else 0)

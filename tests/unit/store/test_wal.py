@@ -191,7 +191,7 @@ async def test_a_lost_page_damages_its_rows_only(path):
 
 
 async def test_a_torn_last_write_is_dropped(path):
-    """Nothing tells that it was acknowledged."""
+    """Nothing shows that it was acknowledged."""
     last = frames(path) - 1
     damage(path, last, 3000)
     assert repair(path) == ""

@@ -1,4 +1,4 @@
-"""Files that change, and what the kernel tells of them."""
+"""Files that change, and the events of the kernel."""
 
 import asyncio
 from contextlib import asynccontextmanager
@@ -21,7 +21,7 @@ async def listening(inotify):
 
 
 def overflow(one, other):
-    """Write to two files in turn, more than the kernel keeps to tell: it merges like neighbours."""
+    """Write to two files in turn, more than the kernel queues: it merges like neighbours."""
     most = int(Path("/proc/sys/fs/inotify/max_queued_events").read_text())
     with one.open("ab", buffering=0) as first, other.open("ab", buffering=0) as second:
         for _ in range(most // 2 + 1):

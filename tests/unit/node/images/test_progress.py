@@ -1,4 +1,4 @@
-"""Work in threads tells how far it is, and stops when nobody waits for it."""
+"""Work in threads reports its progress, and stops when nobody waits for it."""
 
 import asyncio
 import threading

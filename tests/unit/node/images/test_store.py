@@ -37,7 +37,7 @@ def source(tmp_path, shapes):
 
 @asynccontextmanager
 async def watched(store):
-    """What the store tells of images while it watches for those of other processes."""
+    """Changes of images that the store reports while it watches for those of other processes."""
     changes = asyncio.Queue()
     store.handle(changes.put_nowait)
     async with Background() as tasks:

@@ -36,7 +36,7 @@ class Machine:
 
 
 class Observed(Logs):
-    """Logs that tell when somebody has begun to read one."""
+    """Logs that signal the beginning of a read."""
 
     def __init__(self):
         super().__init__()

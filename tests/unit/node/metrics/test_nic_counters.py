@@ -1,4 +1,4 @@
-"""The traffic of a guest's cards, read from what the kernel tells of a process's network."""
+"""The traffic of a guest's cards, read from the kernel's statistics of a process's network."""
 
 from pathlib import Path
 
@@ -32,12 +32,12 @@ def machine(**interface) -> VirtualMachineInstance:
 
 @pytest.fixture
 def devices(monkeypatch):
-    """Sets what the kernel tells."""
+    """Sets the statistics of the kernel."""
 
-    def tell(text: str) -> None:
+    def write(text: str) -> None:
         monkeypatch.setattr(Path, "read_text", lambda path, **_: text)
 
-    return tell
+    return write
 
 
 def test_bytes_received_from_a_tap_were_sent_by_the_guest(devices):

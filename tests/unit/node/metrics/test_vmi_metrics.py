@@ -1,4 +1,4 @@
-"""What a node tells of its machines where one of them does not answer."""
+"""Metrics of machines where one of them does not answer."""
 
 import asyncio
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ SPEC = {"domain": {"devices": {}}}
 
 
 class Guest:
-    """A guest that has used a second, and tells more or does not."""
+    """A guest that has used a second, and answers queries or does not."""
 
     pid = None
 
@@ -113,8 +113,8 @@ async def test_a_machine_without_a_guest_is_left_out():
 
 
 def test_a_node_exposes_metrics_of_its_own_machines():
-    door = Starlette(routes=VmiMetrics("node", lambda: [machine("well")], instance).routes())
-    with TestClient(door) as client:
+    app = Starlette(routes=VmiMetrics("node", lambda: [machine("well")], instance).routes())
+    with TestClient(app) as client:
         answer = client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     scrape = Scrape(answer.text)

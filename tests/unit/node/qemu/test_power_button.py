@@ -1,4 +1,4 @@
-"""What QEMU tells of the register that enables a guest's power button, as QEMU 7.2 tells it."""
+"""The register that enables a guest's power button, in the output of QEMU 7.2."""
 
 import pytest
 
@@ -45,7 +45,7 @@ async def test_the_acpi_register_is_read_at_the_address_of_the_firmware():
         (0x600, "portw[0x0602] = 0x0000", False),
         (0x600, "portw[0x0602] = 0xffff", False),  # nothing is at that port
         (0, "portw[0x0002] = 0x0120", False),
-        (0x600, "unknown command: 'i/h'", True),  # nobody can tell: it is pressed, and waited for
+        (0x600, "unknown command: 'i/h'", True),  # unknown: it is pressed, and waited for
     ],
 )
 async def test_only_a_guest_that_enabled_the_power_button_reacts(base, enabled, heard):

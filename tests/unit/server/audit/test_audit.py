@@ -1,4 +1,4 @@
-"""Tests of what the audit log tells of requests, through the whole server."""
+"""The audit log of requests, through the whole server."""
 
 import asyncio
 import errno

@@ -1,4 +1,4 @@
-"""Tests of what one event tells of a request."""
+"""The fields of an audit event."""
 
 from corral.api.request import Request
 from corral.server.audit.audit_event import MAX_URI_CHARACTERS, of_request

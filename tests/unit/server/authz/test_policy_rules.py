@@ -1,4 +1,4 @@
-"""Tests of what a rule allows: the cases in which Kubernetes' authorizer tells yes from no."""
+"""Requests that a rule allows: the cases of Kubernetes' authorizer."""
 
 import pytest
 

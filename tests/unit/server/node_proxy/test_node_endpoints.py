@@ -1,4 +1,4 @@
-"""What nodes tell of themselves: where a request for it is led, and who may ask."""
+"""Endpoints of nodes: forwarding and authorization of requests."""
 
 import pytest
 

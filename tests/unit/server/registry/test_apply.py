@@ -239,7 +239,7 @@ EXAMPLES = [
     for file in sorted((Path(__file__).parents[4] / "examples").glob("*.yaml"))
     for example in yaml.load_all(file.read_bytes())
     if example["kind"] != "VirtualMachineInstance"  # its disks are one field, and get a bus
-    and file.name != "testreplicaset-v1alpha2.yaml"  # has fields that no schema tells of
+    and file.name != "testreplicaset-v1alpha2.yaml"  # has fields that are in no schema
 ]
 
 

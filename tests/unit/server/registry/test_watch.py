@@ -1,4 +1,4 @@
-"""Tests of watches: what they begin with, what they tell, how they end."""
+"""Watches: their first events, later events and ends."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ async def test_a_watch_from_a_revision_sends_later_changes(ask):
     stream = await watch(ask, "&resourceVersion=2")
     await ask.create(MAPS, "a")
     await ask.patch(f"{MAPS}/a", {"data": {"x": "1"}})
-    await ask.patch(f"{MAPS}/a", {"data": {"x": "1"}})  # changes nothing, tells nothing
+    await ask.patch(f"{MAPS}/a", {"data": {"x": "1"}})  # changes nothing, sends no event
     await ask("DELETE", f"{MAPS}/a")
     assert await stream.type_and_name() == ("ADDED", "a")
     kind, changed = await stream.next()

@@ -368,7 +368,7 @@ async def test_a_watch_encodes_large_objects_once_in_a_thread(ask, speak, is_new
 
 @pytest.fixture
 def writing(monkeypatch):
-    """Holds what is written up, and tells how much that is at present and was at most."""
+    """Holds what is written up, and counts how much that is at present and was at most."""
     real, state = in_protobuf.encode, SimpleNamespace(may=asyncio.Event(), now=0, most=0)
 
     async def written(body):

@@ -1,4 +1,4 @@
-"""The boot loader's tables tell what of a kernel belongs where, and which machines get which."""
+"""The boot loader's tables: the places of a kernel's parts, and the kernel of each machine."""
 
 import struct
 

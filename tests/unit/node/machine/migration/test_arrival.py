@@ -278,7 +278,7 @@ class SlowNetworks(HollowNetworks):
         await asyncio.sleep(1)
 
 
-async def test_a_target_that_is_stopped_while_it_runs_the_guest_tells_its_source(site_of):
+async def test_a_target_that_is_stopped_while_it_runs_the_guest_notifies_its_source(site_of):
     stop, networks = asyncio.Event(), SlowNetworks()
     async with site_of(networks, stage=Stage.RECEIVING) as site:
         guest = await received(site)

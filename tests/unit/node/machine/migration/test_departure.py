@@ -160,7 +160,7 @@ async def run(target):
     target.notify()
 
 
-async def settled(source):
+async def finished(source):
     await asyncio.sleep(10)
     assert source.departure.idle.is_set()
 
@@ -177,7 +177,7 @@ async def test_a_guest_is_handed_over_after_sent_is_recorded(source_of):
         assert not source.runs
         assert source.migration.progress is Progress.SENDING, "the API is written later"
         await run(target)
-        await settled(source)
+        await finished(source)
         assert target.guest.memory == source.guest.memory
     assert [step for step, _ in source.steps][:4] == [
         "sending",
@@ -205,7 +205,7 @@ async def test_the_record_says_sending_before_anything_is_sent(source_of):
 async def test_a_migration_without_a_target_leaves_the_guest_running(source_of):
     async with source_of() as source:
         source.departure.request(REQUEST)
-        await settled(source)
+        await finished(source)
         assert source.runs
         assert source.migration.progress is Progress.FAILED
         assert source.migration.failure == "node b has no target for this migration"
@@ -222,7 +222,7 @@ async def test_a_target_that_fails_leaves_the_guest_running(source_of):
         await target.memory_opened.wait()
         await target.guest.receive(target.memory)
         target.fail("QEMU cannot receive the guest")
-        await settled(source)
+        await finished(source)
         assert source.runs
         assert source.migration.failure == "the target failed: QEMU cannot receive the guest"
 
@@ -234,7 +234,7 @@ async def test_a_cancelled_migration_ends_its_target(source_of):
         source.departure.request(REQUEST)
         await asyncio.sleep(1)
         source.departure.cancel()
-        await settled(source)
+        await finished(source)
         assert target.failure == CANCELLED
         assert (source.migration.failure, source.migration.abort) == (CANCELLED, "Succeeded")
         assert source.runs
@@ -247,7 +247,7 @@ async def test_a_cancellation_comes_too_late_once_the_guest_is_handed_over(sourc
         await receive(target)
         await run(target)
         source.departure.cancel()
-        await settled(source)
+        await finished(source)
         assert source.migration.progress is Progress.SENT
         assert not target.failure
 
@@ -266,7 +266,7 @@ async def test_the_address_leads_to_the_target_once_the_guest_stands_still(sourc
         assert source.ways.log == [("target", False), away], "though it is not handed over"
         await receive(target)
         await run(target)
-        await settled(source)
+        await finished(source)
         assert source.ways.log == [("target", False), away, away]
 
 
@@ -278,7 +278,7 @@ async def test_the_address_leads_back_before_the_guest_runs_on(source_of):
         await asyncio.sleep(1)
         assert len(source.ways.log) == 2
         target.fail("QEMU cannot receive the guest")
-        await settled(source)
+        await finished(source)
         assert source.ways.log[2:] == [("u", False)]
         assert source.runs
 
@@ -294,7 +294,7 @@ async def test_a_target_that_cannot_be_requested_to_expect_the_guest_changes_not
         source.departure.request(REQUEST)
         await receive(target)
         await run(target)
-        await settled(source)
+        await finished(source)
         assert source.migration.progress is Progress.SENT
 
 
@@ -309,7 +309,7 @@ async def test_a_guest_that_is_given_back_has_its_leases_first(source_of):
         source.leases.failures = [StartError(LEASED, "the directory is lost")]
         await asyncio.sleep(5)
         source.departure.observe(TargetState.ABSENT)
-        await settled(source)
+        await finished(source)
         assert source.leases.taken_back == 1
         assert source.state.record.stage is Stage.STARTED
 
@@ -319,7 +319,7 @@ async def test_a_guest_whose_disk_is_another_machines_by_now_is_lost(source_of):
         source.leases.failures = [StartError(LEASED, "volume a is leased", busy="data")]
         await asyncio.sleep(5)
         source.departure.observe(TargetState.ABSENT)
-        await settled(source)
+        await finished(source)
         assert source.state.facts.outcome is Outcome.FAILED
         assert source.state.facts.message == LOST
         assert not source.runs
@@ -328,32 +328,32 @@ async def test_a_guest_whose_disk_is_another_machines_by_now_is_lost(source_of):
 async def test_a_migration_is_run_once(source_of):
     async with source_of() as source:
         source.departure.request(REQUEST)
-        await settled(source)
+        await finished(source)
         before = list(source.steps)
         source.departure.request(REQUEST)
-        await settled(source)
+        await finished(source)
         assert source.steps == before
         source.departure.request(replace(REQUEST, uid="n"))
-        await settled(source)
+        await finished(source)
         assert source.steps == [*before, *before]
 
 
 async def test_a_manager_that_finds_sending_cancels_the_migration(source_of):
     async with source_of(stage=Stage.SENDING, **MOVING) as source:
-        await settled(source)
+        await finished(source)
         assert source.runs
         assert source.migration.failure == INTERRUPTED
         assert records.read(source.directory).stage is Stage.STARTED
 
 
-async def test_a_manager_that_finds_sent_tells_the_target_again(source_of):
+async def test_a_manager_that_finds_sent_notifies_the_target_again(source_of):
     async with source_of(stage=Stage.SENT, **MOVING) as source:
         await asyncio.sleep(5)
         assert source.state.facts.outcome is None, "the target may run the guest"
         target = await source.add_target()
         target.is_complete = True
         await run(target)
-        await settled(source)
+        await finished(source)
         assert source.state.facts.outcome is Outcome.SUCCEEDED
 
 
@@ -387,7 +387,7 @@ async def test_a_target_that_runs_the_guest_need_not_answer(source_of):
         await asyncio.sleep(60)
         assert source.state.facts.outcome is None
         source.departure.observe(TargetState.RUNNING)
-        await settled(source)
+        await finished(source)
         assert source.state.facts.outcome is Outcome.SUCCEEDED
 
 
@@ -400,7 +400,7 @@ async def test_a_target_that_ends_after_sent_gives_the_guest_back(source_of):
             target.changed.clear()
             await target.changed.wait()
         target.fail("QEMU has ended")
-        await settled(source)
+        await finished(source)
         assert source.runs
         assert source.migration.progress is Progress.FAILED
 
@@ -417,7 +417,7 @@ async def test_a_record_that_cannot_be_written_hands_nothing_over(source_of, mon
         monkeypatch.setattr(records, "write", full)
         source.departure.request(REQUEST)
         await receive(target)
-        await settled(source)
+        await finished(source)
         assert not target.run_requested
         assert source.runs
 
@@ -431,7 +431,7 @@ async def test_a_target_that_never_reports_the_whole_guest_holds_no_stopped_one(
         await asyncio.sleep(COMPLETE_SECONDS - 1)
         assert not source.runs
         assert not source.departure.idle.is_set()
-        await settled(source)
+        await finished(source)
         assert source.runs
         assert source.migration.failure == "the target has not received the whole guest after 30 s"
         assert target.failure == source.migration.failure
@@ -453,7 +453,7 @@ async def test_a_migration_whose_target_does_not_answer_can_be_cancelled(source_
         await asyncio.sleep(1)
         assert not source.departure.idle.is_set()
         source.departure.cancel()
-        await settled(source)
+        await finished(source)
         assert (source.migration.failure, source.migration.abort) == (CANCELLED, "Succeeded")
         assert source.runs
 

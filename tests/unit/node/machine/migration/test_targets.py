@@ -43,13 +43,13 @@ async def test_a_target_that_ends_fails_the_source(target):
 
 
 async def test_a_target_requested_to_run_the_guest_is_not_cancelled(target):
-    telling = asyncio.ensure_future(target.run_guest(paused=False))
+    notifying = asyncio.ensure_future(target.run_guest(paused=False))
     await asyncio.sleep(0)
     await target.cancel("too late")
     assert not target.failure
     target.is_running = True
     target.notify()
-    await telling
+    await notifying
     assert await target.state() is TargetState.RUNNING
 
 

@@ -1,4 +1,4 @@
-"""What the host takes, as the kernel tells it."""
+"""Usage of the host, as the kernel reports it."""
 
 import os
 import time

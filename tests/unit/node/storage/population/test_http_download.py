@@ -133,7 +133,7 @@ def test_a_wrong_range_is_refused(server, work, content, head):
 
 @pytest.mark.parametrize(("last", "length"), [(2, 3), (-1, 3)], ids=["not all", "not as long"])
 def test_a_range_that_ends_early_is_refused(server, work, content, last, length):
-    """The end of the file would be missing, and nothing would tell."""
+    """The end of the file would be missing, unnoticed."""
     server.cuts = [1_500_000] + [0] * 20
     with pytest.raises(PopulationError):
         fetch(server, work)
@@ -283,7 +283,7 @@ def test_loopback_is_refused_alike_for_open_and_closed_ports(server, work, port)
     assert server.requests == []
 
 
-def test_where_a_redirect_leads_is_judged(server, work):
+def test_the_destination_of_a_redirect_is_checked(server, work):
     server.heads = [
         b"HTTP/1.1 302 Found\r\nLocation: http://169.254.169.254/latest/meta-data\r\n\r\n"
     ]

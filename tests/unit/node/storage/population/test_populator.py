@@ -17,15 +17,15 @@ KEY = Key("default", "disk")
 
 
 class Informer(dict):
-    """Objects by their keys, of which it tells when a test says so."""
+    """Objects by their keys; a test calls its handler."""
 
     def __init__(self):
-        self.tell = None
+        self.handler = None
 
     def index(self, *_): ...
 
     def handle(self, handler):
-        self.tell = handler
+        self.handler = handler
 
 
 @pytest.fixture
@@ -78,7 +78,7 @@ def test_a_claim_has_a_volume_once_it_is_bound(fillings, storage, informers, pha
 
 
 async def test_a_change_of_a_volume_enqueues_its_claim(fillings, storage, informers):
-    informers[PersistentVolume].tell(None, volume(storage))
+    informers[PersistentVolume].handler(None, volume(storage))
     assert len(fillings.queue) == 1
     async with fillings.queue.process_next() as key:
         assert key == KEY

@@ -95,7 +95,7 @@ async def test_a_silent_server_occupies_no_thread_of_the_default_executor(work):
                 await fetching
 
 
-async def test_the_certificates_of_a_config_map_judge_the_server(storage, monkeypatch):
+async def test_the_certificates_of_a_config_map_verify_the_server(storage, monkeypatch):
     requests = []
 
     async def fetched(request, *_):
