@@ -65,7 +65,7 @@ class Web:
         selector = f"involvedObject.name=web,reason={reason}"
         return self.api.items(core("events", self.namespace), fieldSelector=selector)
 
-    def events(self, reason: str, count: int = 1) -> list[dict]:
+    def recorded(self, reason: str, count: int = 1) -> list[dict]:
         """Wait for so many events of a reason, and return them."""
 
         def enough() -> list[dict]:
@@ -130,7 +130,7 @@ def test_the_status_has_replicas_and_selector(api, web):
 
 def test_every_created_vmi_has_an_event(web):
     made = web.create(3)
-    created = web.events("SuccessfulCreate", 3)
+    created = web.recorded("SuccessfulCreate", 3)
     assert {one["message"] for one in created} == {
         f"Created virtual machine: {name}" for name in names(made)
     }
@@ -153,7 +153,7 @@ def test_scaling_to_many_and_to_zero(web):
 def test_every_deleted_vmi_has_an_event_with_its_name(web):
     (made,) = web.create(1)
     web.scale(0)
-    (event,) = web.events("SuccessfulDelete")
+    (event,) = web.recorded("SuccessfulDelete")
     assert event["type"] == "Normal"
     assert event["message"] == (
         "Stopped the virtual machine by deleting the virtual machine instance "
@@ -186,7 +186,7 @@ def test_a_finished_vmi_is_deleted_and_replaced(api, web, namespace):
     assert answer.status_code == 200, answer.text
     until("another one is there", lambda: uids(web.machines()) - uids([before]))
     web.settled(1)
-    (event, *_) = web.events("SuccessfulDelete")
+    (event, *_) = web.recorded("SuccessfulDelete")
     assert event["message"] == f"Deleted finished virtual machine: {before['metadata']['name']}"
 
 
@@ -264,7 +264,7 @@ def test_a_paused_set_only_updates_its_status(api, web, namespace):
     assert (paused["status"], paused["reason"], paused["message"]) == (
         "True", "Paused", "Controller got paused",
     )  # fmt: skip
-    web.events("SuccessfulPaused")
+    web.recorded("SuccessfulPaused")
     web.scale(3)
     api.remove(machines(namespace, made[0]["metadata"]["name"]))
     until("one less is counted", lambda: web.status.get("replicas") == 1)
@@ -272,7 +272,7 @@ def test_a_paused_set_only_updates_its_status(api, web, namespace):
     web.change(paused=False)
     web.settled(3)
     assert "ReplicaPaused" not in conditions(web.document)
-    assert web.events("SuccessfulResumed")[0]["message"] == "Resumed"
+    assert web.recorded("SuccessfulResumed")[0]["message"] == "Resumed"
 
 
 def test_a_rejected_vmi_is_a_failure_condition_until_it_is_accepted(api, web, namespace):
@@ -282,7 +282,7 @@ def test_a_rejected_vmi_is_a_failure_condition_until_it_is_accepted(api, web, na
     failure = until("it fails", lambda: conditions(web.document).get("ReplicaFailure"))
     assert (failure["status"], failure["reason"]) == ("True", "FailedCreate")
     assert "memory" in failure["message"]
-    (event, *_) = web.events("FailedCreate")
+    (event, *_) = web.recorded("FailedCreate")
     assert event["type"] == "Warning"
     assert event["message"].startswith("Error creating virtual machine instance: ")
     resources = {"requests": {"memory": "64M"}}

@@ -296,7 +296,7 @@ async def test_a_service_without_endpoints_rejects_connections_at_once():
                     await answered(namespace, address, port)
                 with (
                     Asking(namespace, address, port) as asking,
-                    # A program of the machine itself gets the error at once, as for any filtered packet.
+                    # A program of the machine itself gets the error at once, as of any filter.
                     pytest.raises((ConnectionRefusedError, PermissionError)),
                 ):
                     await asking.answer()

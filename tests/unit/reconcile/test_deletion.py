@@ -1,4 +1,4 @@
-"""Deletions of what was seen: only another uid, or no object, shows that it was deleted otherwise."""
+"""Deletions of what was seen: only another uid, or no object, shows another deletion."""
 
 import pytest
 from lightkube.models.core_v1 import ConfigMap

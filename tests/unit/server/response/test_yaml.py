@@ -212,7 +212,7 @@ async def test_endpoints_without_yaml_ignore_the_accept_header(ask, monkeypatch)
 
 @pytest.fixture
 async def thread(ask, monkeypatch):
-    """The thread that writes YAML: it waits until it is let, and records the names that it wrote."""
+    """The thread that writes YAML: it waits for the test, and records the names that it wrote."""
     may, names = threading.Event(), []
 
     def write(body):
