@@ -14,6 +14,7 @@ from corral.api.errors import BadRequest, Cause, limited
 from corral.api.kind import Verdict, at
 from corral.api.kinds.label_selectors import count_causes
 from corral.api.kinds.vmi.ineffective_fields import check_effects
+from corral.api.kinds.vmi.live_update import BOOT_SOCKETS
 from corral.api.kinds.vmi.replacement import check_annotation
 from corral.api.kinds.vmi.shared_disks import shared_disks
 from corral.api.kinds.vmi.validation import check_spec
@@ -164,6 +165,16 @@ def _check_update(document: Document, old: Document) -> Iterator[Cause]:
     if _reserved(document) != _reserved(old):
         message = "modification of the following reserved kubevirt.io/ labels on a VMI object is "
         yield Cause("metadata.labels", f"{message}prohibited", "FieldValueNotSupported")
+    if _boot_sockets(document) != _boot_sockets(old):
+        path = f"metadata.annotations[{BOOT_SOCKETS}]"
+        message = f"{path}: cannot be changed: its machine has started with as many, and may move"
+        yield Cause(path, message, "FieldValueNotSupported")
+
+
+def _boot_sockets(document: Document) -> str | None:
+    """Return the sockets that a VMI starts with, by which the target of a migration is like it."""
+    sockets: str | None = at(document, "metadata", "annotations", BOOT_SOCKETS)
+    return sockets
 
 
 def _reserved(document: Document) -> dict[str, str]:

@@ -184,6 +184,21 @@ def test_labels_of_a_vmi_can_change_except_reserved_ones():
     )
 
 
+def test_the_sockets_that_a_vmi_has_started_with_do_not_change():
+    """Its devices have queues for these vCPUs, and so must have those of a migration's target."""
+    name = "corral.dev/boot-sockets"
+    old, new = machine(), machine()
+    old["metadata"]["annotations"] = {name: "2"}
+    for annotations in ({name: "4"}, {}, None):
+        new["metadata"]["annotations"] = annotations
+        [cause] = admit(new, old).causes
+        assert cause.field == f"metadata.annotations[{name}]"
+        assert "cannot be changed" in cause.message
+        assert admit(new, old, CONTROLLER).causes == []
+    new["metadata"]["annotations"] = {name: "2", "mine": "too"}
+    assert admit(new, old).causes == []
+
+
 def test_changes_of_the_status_by_users_are_ignored():
     old = machine() | {"status": {"phase": "Running"}}
     new = machine() | {"status": {"phase": "Succeeded"}}
