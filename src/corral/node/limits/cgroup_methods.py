@@ -1,8 +1,10 @@
 """Limits by cgroups of both versions."""
 
 import errno
-from contextlib import suppress
+from contextlib import nullcontext, suppress
+from typing import Final
 
+from corral.node.limits.cgroup import Group
 from corral.node.limits.cgroup_paths import MachineGroups
 from corral.node.limits.methods import OnExceeded
 
@@ -15,6 +17,8 @@ _LOW_PRIORITY_NICE = 15
 """Nice value of a machine with lowered priority."""
 _LOW_PRIORITY_SHARES = "36"
 _DEFAULT_SHARES = "1024"
+_CHARGED: Final = frozenset({"anon", "rss", "shmem", "swap"})
+"""Counters of ``memory.stat`` for what ``own_bytes`` counts of a process; each version has some."""
 
 
 def quota(nanos: int) -> tuple[int, int]:
@@ -27,6 +31,24 @@ def quota(nanos: int) -> tuple[int, int]:
         period *= 2
     period = min(period, _MAX_PERIOD_MICROS)
     return max(nanos * period // 10**9, MIN_QUOTA_MICROS), period
+
+
+def _charged_bytes(group: Group) -> int:
+    """Return the memory of a group's process that is charged to the group.
+
+    The rest was there before the process was moved, and is charged to another group.
+    """
+    counters = (line.split() for line in group.read("memory.stat").splitlines())
+    return sum(int(value) for name, value in counters if name in _CHARGED)
+
+
+def _limit_memory_and_swap(group: Group, limit: int, *, swap_first: bool = False) -> None:
+    """Set both limits of version 1: memory may not have more than memory and swap together."""
+    settings = ["memory.limit_in_bytes", "memory.memsw.limit_in_bytes"]
+    for setting in reversed(settings) if swap_first else settings:
+        # Without accounting of swap there is no second setting.
+        with suppress(FileNotFoundError) if "memsw" in setting else nullcontext():
+            group.write(setting, str(limit))
 
 
 class _CgroupLimiter:
@@ -55,9 +77,8 @@ class CpuCgroup1(_CgroupLimiter):
 
     def apply(self, uid: str, pid: int, nanos: int) -> None:
         """Raises OSError."""
-        if self._groups.contains(uid, pid):
-            return
-        group = self._groups.recreate(uid)
+        is_inside = self._groups.contains(uid, pid)
+        group = self._groups.group(uid) if is_inside else self._groups.recreate(uid)
         time, period = quota(nanos)
         group.write("cpu.cfs_period_us", str(period))
         try:
@@ -65,7 +86,8 @@ class CpuCgroup1(_CgroupLimiter):
         except OSError as error:
             if error.errno != errno.EINVAL:  # above the limit of the parent group, which applies
                 raise
-        self._groups.add(uid, pid)
+        if not is_inside:
+            self._groups.add(uid, pid)
 
     def lower_priority(self, uid: str, low: bool) -> None:  # noqa: FBT001
         with suppress(OSError):
@@ -100,14 +122,15 @@ class MemoryCgroup1(_CgroupLimiter):
 
     def apply(self, uid: str, pid: int, size: int, *, used: int, on_exceeded: OnExceeded) -> None:  # noqa: ARG002
         """Raises OSError."""
-        if self._groups.contains(uid, pid):
+        if not self._groups.contains(uid, pid):
+            group = self._groups.recreate(uid)
+            _limit_memory_and_swap(group, max(size - used, 0))
+            self._groups.add(uid, pid)
             return
-        group = self._groups.recreate(uid)
-        limit_bytes = str(max(size - used, 0))
-        group.write("memory.limit_in_bytes", limit_bytes)
-        with suppress(FileNotFoundError):
-            group.write("memory.memsw.limit_in_bytes", limit_bytes)
-        self._groups.add(uid, pid)
+        group = self._groups.group(uid)
+        limit = max(size - used + _charged_bytes(group), 0)
+        is_raised = limit > int(group.read("memory.limit_in_bytes"))
+        _limit_memory_and_swap(group, limit, swap_first=is_raised)
 
 
 class MemoryCgroup2(_CgroupLimiter):
@@ -125,7 +148,8 @@ class MemoryCgroup2(_CgroupLimiter):
             group.write("memory.oom.group", "1")
             with suppress(FileNotFoundError):
                 group.write("memory.swap.max", "0")
-            # Written last: if it is set, so are the others.
-            group.write("memory.max", str(max(size - used, 0)))
+        charged = _charged_bytes(group) if is_inside else 0
+        # Written last: if it is set, so are the others.
+        group.write("memory.max", str(max(size - used + charged, 0)))
         if not is_inside:
             self._groups.add(uid, pid)

@@ -20,9 +20,10 @@ from corral.node.limits.duty_math import Cycle
 
 @dataclass(slots=True)
 class _Process:
-    """A sampled process."""
+    """A sampled process, which may run for so many nanoseconds per second."""
 
     pid: int
+    nanos: int
     pidfd: int
     cycle: Cycle
     is_stopped: bool = False
@@ -43,7 +44,8 @@ class DutyCycle:
 
     def apply(self, uid: str, pid: int, nanos: int) -> None:
         """Raises OSError."""
-        if (current := self._processes.get(uid)) is not None and current.pid == pid:
+        current = self._processes.get(uid)
+        if current is not None and (current.pid, current.nanos) == (pid, nanos):
             return
         self.release(uid)
         now = asyncio.get_running_loop().time()
@@ -53,7 +55,7 @@ class DutyCycle:
         except ProcessLookupError:
             os.close(pidfd)
             raise
-        self._processes[uid] = process = _Process(pid, pidfd, cycle)
+        self._processes[uid] = process = _Process(pid, nanos, pidfd, cycle)
         self._schedule(process, now)
         self._set_timer()
 

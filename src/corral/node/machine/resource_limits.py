@@ -29,9 +29,14 @@ class MachineLimits:
         """``alarm`` is called when the guest exceeds its memory limit, and has to be ended."""
         self._alarm = alarm
         self._state = state
-        self._limits = limits if state.record.bounds else None
+        self._all_limits = limits
         self._is_over = Signal()
         self._unapplied = False
+
+    @property
+    def _limits(self) -> Limits | None:
+        """None while the machine has no limits, which its pod may get later."""
+        return self._all_limits if self._state.record.bounds else None
 
     @property
     def processors(self) -> float:
@@ -75,7 +80,7 @@ class MachineLimits:
     async def change(self, bounds: Bounds, guest: Guest) -> None:
         """Change the limits of a guest to those of its pod, which was resized."""
         record = self._state.record
-        if self._limits is None or bounds == record.bounds:
+        if self._all_limits is None or bounds == record.bounds:
             return
         try:
             self._state.write(msgspec.structs.replace(record, bounds=bounds))

@@ -14,6 +14,7 @@ CONTROLLED = {
         "memory.oom.group": "0",
         "memory.swap.max": "max",
         "memory.events": "low 0\noom 0\noom_kill 0\n",
+        "memory.stat": "anon 0\nfile 4096\nshmem 0\n",
     },
 }
 

@@ -105,8 +105,32 @@ def test_a_start_after_a_failed_one_has_a_new_cgroup(site, kernel):
 
 
 def test_the_memory_of_a_running_guest_is_not_subtracted_again(site):
-    MemoryCgroup2(site).apply(UID, PID, 100 << 20, used=20 << 20, on_exceeded=lambda: None)
-    MemoryCgroup2(site).apply(UID, PID, 100 << 20, used=70 << 20, on_exceeded=lambda: None)
+    memory = MemoryCgroup2(site)
+    memory.apply(UID, PID, 100 << 20, used=20 << 20, on_exceeded=lambda: None)
+    charge(site, mebibytes=50)
+    memory.apply(UID, PID, 100 << 20, used=70 << 20, on_exceeded=lambda: None)
+    assert site.group(UID).read("memory.max") == str(80 << 20)
+
+
+def charge(site, *, mebibytes):
+    """Let a guest use so much memory that is charged to its group, by two counters."""
+    half = (mebibytes << 20) // 2
+    site.group(UID).values["memory.stat"] = f"anon {half}\nfile 9\nshmem {half}\n"
+
+
+def test_a_changed_memory_limit_counts_what_another_group_is_charged_for(site):
+    memory = MemoryCgroup2(site)
+    memory.apply(UID, PID, 100 << 20, used=20 << 20, on_exceeded=lambda: None)
+    charge(site, mebibytes=50)
+    memory.apply(UID, PID, 300 << 20, used=70 << 20, on_exceeded=lambda: None)
+    assert site.group(UID).read("memory.max") == str(280 << 20)
+
+
+def test_a_memory_limit_follows_a_cpu_limit_that_was_there_before(site):
+    """Both are in one group: what the guest has used since is charged to it."""
+    CpuCgroup2(site).apply(UID, PID, 300_000_000)
+    charge(site, mebibytes=30)
+    MemoryCgroup2(site).apply(UID, PID, 100 << 20, used=50 << 20, on_exceeded=lambda: None)
     assert site.group(UID).read("memory.max") == str(80 << 20)
 
 
@@ -188,3 +212,32 @@ def test_a_cgroup_is_limited_by_its_parents():
     files = Files(refuses="cpu.cfs_quota_us")
     CpuCgroup1(site_1(files)).apply(UID, PID, 10**10)
     assert files.written[-1] == ("cgroup.procs", "-4711")
+
+
+class Inside(Files):
+    """A group of version 1 that the process is in already."""
+
+    def __init__(self, limit):
+        super().__init__()
+        self.limit = limit
+
+    def read(self, setting):
+        return {
+            "memory.limit_in_bytes": f"{self.limit}\n",
+            "memory.stat": f"cache 9\nrss {40 << 20}\nswap {10 << 20}\ntotal_rss 9\n",
+        }[setting]
+
+
+@pytest.mark.parametrize(("size", "order"), [(300, (1, 0)), (60, (0, 1))], ids=["more", "less"])
+def test_cgroup_v1_changes_limits_where_the_process_is(size, order):
+    """Memory alone never gets more than memory and swap together: the kernel would refuse it."""
+    group = Inside(80 << 20)
+    inside = MachineGroups(group, "corral-", find=lambda _pid, _name: group)
+    CpuCgroup1(inside).apply(UID, PID, 600_000_000)
+    MemoryCgroup1(inside).apply(UID, PID, size << 20, used=70 << 20, on_exceeded=lambda: None)
+    settings = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
+    assert group.written == [
+        ("cpu.cfs_period_us", "100000"),
+        ("cpu.cfs_quota_us", "60000"),
+        *((settings[each], str((size - 20) << 20)) for each in order),
+    ]

@@ -83,6 +83,22 @@ async def test_one_timer_limits_many_processes_to_their_shares(monkeypatch):
     assert processes.running == set(processes.used)
 
 
+@pytest.mark.looptime
+async def test_a_changed_share_counts_at_once(monkeypatch):
+    processes = Processes(1)
+    monkeypatch.setattr("corral.node.limits.cpu_duty_cycle.cpu_nanos", processes.cpu_nanos)
+    monkeypatch.setattr("corral.node.limits.cpu_duty_cycle._send", processes.send)
+    monkeypatch.setattr(os, "pidfd_open", lambda _pid: os.open(os.devnull, os.O_RDONLY))
+    cycle = DutyCycle()
+    cycle.apply("a", 0, 100_000_000)
+    await asyncio.sleep(60)
+    before = processes.cpu_nanos(0)
+    cycle.apply("a", 0, 400_000_000)
+    await asyncio.sleep(60)
+    assert (processes.cpu_nanos(0) - before) / 60e9 == pytest.approx(0.4, rel=0.1)
+    cycle.release("a")
+
+
 async def test_a_released_process_runs_on(spinning):
     cycle = DutyCycle()
     pid = spinning().pid

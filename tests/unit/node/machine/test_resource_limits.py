@@ -229,6 +229,19 @@ async def test_without_a_memory_limit_nothing_is_killed(state, limits):
     assert not (await fence.add_outcome(Facts())).out_of_memory
 
 
+async def test_a_machine_without_limits_gets_those_of_its_resized_pod(state, limits):
+    state.record = Record(**NAMED)
+    unlimited = MachineLimits(state, limits)
+    await unlimited.apply(GUEST)
+    assert limits.fresh == []
+    await unlimited.change(BOUNDS, GUEST)
+    assert records.read(state.directory).bounds == BOUNDS
+    assert limits.fresh == [False]
+    assert unlimited.processors == 0.3
+    limits.out_of_memory = True
+    assert (await unlimited.add_outcome(Facts())).out_of_memory
+
+
 @pytest.mark.parametrize("bounds", [Bounds(), BOUNDS])
 async def test_without_limits_or_methods_nothing_is_done(state, limits, bounds):
     state.record = Record(bounds=bounds, **NAMED)
