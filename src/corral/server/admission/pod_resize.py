@@ -67,6 +67,10 @@ def _faults(document: Document, old: Document) -> Iterator[Cause]:
         path = f"spec.{part}[{name}].resources"
         if _rest(resources) != _rest(before[part, name]):
             yield forbidden(path, _ONLY)
+        for values in ("limits", "requests"):
+            removed = (before[part, name].get(values) or {}).keys() - (resources.get(values) or {})
+            if not removed.isdisjoint(_RESIZABLE):
+                yield forbidden(f"{path}.{values}", f"resource {values} cannot be removed")
         limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
         for resource in _RESIZABLE:
             limit, request = amount(limits.get(resource)), amount(requests.get(resource))

@@ -68,6 +68,20 @@ async def test_an_invalid_resize_is_refused(ask, stored, values, fault):
     assert fault in refused["message"]
 
 
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ({"limits": {"memory": None}}, "limits: Forbidden: resource limits cannot be removed"),
+        ({"limits": None}, "limits: Forbidden: resource limits cannot be removed"),
+        ({"requests": {"cpu": None}}, "requests: Forbidden: resource requests cannot be removed"),
+    ],
+)
+async def test_limits_and_requests_are_not_removed_by_a_resize(ask, stored, values, fault):
+    refused = await ask("PATCH", RESIZE, resources(stored, **values), headers=STRATEGIC)
+    assert refused.status == 422
+    assert fault in refused["message"]
+
+
 async def test_a_container_cannot_be_added_by_a_resize(ask, stored):
     change = {"spec": {"containers": [{"name": "more", "image": "x"}]}}
     refused = await ask("PATCH", RESIZE, change, headers=STRATEGIC)
