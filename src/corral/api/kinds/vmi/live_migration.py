@@ -7,6 +7,9 @@ the first obstacle counts.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from corral.api.kinds.vmi.derived import processors
+from corral.api.kinds.vmi.launcher import UNRECORDED
+from corral.api.kinds.vmi.live_update import boot_memory, max_memory_bytes, max_sockets
 from corral.api.kinds.vmi.networks import Interface
 from corral.api.kinds.vmi.status import VolumeStatus
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -23,6 +26,10 @@ BLOCK, LIVE = "BlockMigration", "LiveMigration"
 _ALONE: Final = (
     "MigrationNotSupported",
     "cannot migrate VMI: machines leave this host only with the network backends vxlan and host-gw",
+)
+_LACKS_ROOM: Final = (
+    "MigrationNotSupported",
+    "cannot migrate VMI: an earlier corral has started it without room for maxSockets or maxGuest",
 )
 _INTERFACE: Final = "InterfaceNotLiveMigratable"
 _DISKS: Final = "DisksNotLiveMigratable"
@@ -60,10 +67,25 @@ def _obstacles(vmi: VirtualMachineInstance, *, alone: bool) -> Iterator[tuple[st
         yield _INTERFACE, _TIED
     if alone:
         yield _ALONE
+    if _lacks_room(vmi):
+        yield _LACKS_ROOM
     statuses = {each.name: each for each in vmi.status.volume_status}
     for volume in vmi.spec.volumes:
         if message := _disk_obstacle(volume, statuses):
             yield _DISKS, message
+
+
+def _lacks_room(vmi: VirtualMachineInstance) -> bool:
+    """Report whether the target would have room for vCPUs or memory that the machine has not.
+
+    No corral that does not record its launcher has added any.
+    """
+    domain = vmi.spec.domain
+    unrecorded = vmi.status.launcher_container_image_version == UNRECORDED
+    return unrecorded and (
+        max_sockets(domain) > processors(domain).sockets
+        or max_memory_bytes(domain) > boot_memory(vmi).rounded_up()
+    )
 
 
 def _disk_obstacle(volume: Volume, statuses: Mapping[str, VolumeStatus]) -> str:

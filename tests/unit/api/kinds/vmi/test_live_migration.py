@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from corral.api.kinds.vmi.launcher import UNRECORDED
 from corral.api.kinds.vmi.live_migration import live_migratable, migration_method
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 
@@ -53,6 +54,23 @@ def test_reasons_against_migration_begin_with_the_network(binding, reason):
 @pytest.mark.parametrize("binding", ["masquerade", "passtBinding", ""])
 def test_a_vmi_without_obstacles_is_migratable(binding):
     assert obstacle(vmi(binding, [CONTAINER_DISK])) == ""
+
+
+@pytest.mark.parametrize(
+    ("domain", "launcher", "reason"),
+    [
+        ({"cpu": {"maxSockets": 4}}, UNRECORDED, "MigrationNotSupported"),
+        ({"memory": {"guest": "1Gi", "maxGuest": "4Gi"}}, UNRECORDED, "MigrationNotSupported"),
+        ({"cpu": {"sockets": 4, "maxSockets": 4}}, UNRECORDED, ""),
+        ({"cpu": {"maxSockets": 4}}, "corral/launcher:1 QEMU 7", ""),
+        ({"cpu": {"maxSockets": 4}}, "", ""),
+    ],
+)
+def test_a_machine_without_the_room_that_its_target_would_have_stays(domain, launcher, reason):
+    document = msgspec.to_builtins(vmi())
+    document["spec"]["domain"] |= domain
+    document["status"]["launcherContainerImageVersion"] = launcher
+    assert obstacle(msgspec.convert(document, VirtualMachineInstance)) == reason
 
 
 def test_bridges_can_be_allowed_for_migration():
