@@ -15,6 +15,7 @@ from corral.api.object import Key
 from corral.cli.manager.upgrade import _move_all
 from corral.client.client import Client
 from corral.client.transport import InProcess
+from corral.controllers.workload_update.workload_update_controller import WorkloadUpdates
 
 pytestmark = pytest.mark.looptime
 
@@ -287,3 +288,35 @@ async def test_corral_upgrade_waits_for_a_server_that_restarts_and_no_longer(cap
         assert await moving == count
         [line] = progress(capsys)
         assert (" moved in " if count else " stays: a fault of the test") in line
+
+
+async def test_a_migration_of_which_the_cache_never_hears_is_created_again(monkeypatch):
+    """It may come and go while a watch is interrupted."""
+    missed: list[str] = []
+    observe = WorkloadUpdates._migration_changed
+
+    def miss_the_first(self, old, new):
+        name = (new or old).metadata.name
+        if not missed:
+            missed.append(name)
+        if name not in missed:
+            observe(self, old, new)
+
+    monkeypatch.setattr(WorkloadUpdates, "_migration_changed", miss_the_first)
+    async with cluster(nodes=2) as c:
+        await started(c)
+        await configure(c, "LiveMigrate")
+        slow(c, 5)
+        install(c)
+
+        async def is_created() -> bool:
+            return bool(await migrations(c))
+
+        await c.until(is_created)
+        await cancel(c, (await migrations(c))[0].metadata.name)
+
+        async def is_renewed() -> bool:
+            return launchers(await c.machines()) == [NEW]
+
+        await c.until(is_renewed, 600)
+        assert missed

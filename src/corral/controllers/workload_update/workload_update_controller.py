@@ -99,9 +99,15 @@ class WorkloadUpdates:
             self._evicted_at = self._monotonic()
         errors += await for_each(planned.migrate, self._migrate)
         errors += await for_each(planned.evict, self._evict)
+        delays = [planned.requeue_seconds, *map(self._unmet_seconds, planned.migrate)]
         if errors:
             raise errors[0]
-        return Result(planned.requeue_seconds) if planned.requeue_seconds else None
+        delay = min(filter(None, delays), default=0.0)
+        return Result(delay) if delay else None
+
+    def _unmet_seconds(self, vmi: VMI) -> float:
+        """Return for how long a VMI waits at most until the cache shows its migration."""
+        return self._expectations.unmet_seconds(vmi.metadata.uid)
 
     def _is_outdated(self, vmi: VMI) -> bool:
         """Report whether a VMI is to be renewed."""
@@ -128,7 +134,7 @@ class WorkloadUpdates:
 
     async def _migrate(self, vmi: VMI) -> None:
         uid = vmi.metadata.uid
-        if self._expectations.unmet_seconds(uid):
+        if self._unmet_seconds(vmi):
             return
         self._expectations.expect(uid, creations=1)
         try:
