@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from lightkube.models.core_v1 import Node, Pod
-from tests.sim.cluster import cluster
+from tests.sim.cluster import Cluster, cluster
 from tests.sim.drains import drain, evict, pods_on
 from tests.sim.migrations import (
     cancel,
@@ -22,7 +22,7 @@ from corral.api.kinds.kubevirt.installation import KEY, KubeVirt
 from corral.api.kinds.kubevirt.migration import VirtualMachineInstanceMigration as Migration
 from corral.api.object import Key
 from corral.cli.virtctl.target import Target
-from corral.reconcile.objects import key_of
+from corral.reconcile.objects import annotations_of, key_of
 
 pytestmark = pytest.mark.looptime
 PASSED = [
@@ -213,6 +213,49 @@ async def test_a_drain_moves_ten_vmis():
         assert not any(each.status.evacuation_node_name for each in after)
         names = [each.metadata.name for each in (await c.client.list(Migration)).items]
         assert all(name.startswith("kubevirt-evacuation-") for name in names)
+
+
+def marked(pod: Pod) -> str | None:
+    """What tells the descheduler that a pod is being evicted."""
+    return annotations_of(pod).get("descheduler.alpha.kubernetes.io/eviction-in-progress")
+
+
+async def is_gone(c: Cluster, name: str) -> bool:
+    return name not in {each.metadata.name for each in (await c.client.list(Migration)).items}
+
+
+async def test_a_pod_says_while_its_vmi_is_evacuated_that_the_descheduler_need_not_evict_it():
+    async with cluster(nodes=2) as c:
+        [before] = await started(c)
+        node = before.status.node_name
+        [pod] = await pods_on(c, node)
+        evict_only = "descheduler.alpha.kubernetes.io/request-evict-only"
+        assert annotations_of(pod).get(evict_only) == ""
+        slow(c, 60)
+        await migrate(c, before)
+        await in_phase(c, "Running")
+        assert [marked(each) for each in await c.pods("default")] == [None, None], "nobody evicts"
+        await cancel(c)
+        await c.until(lambda: is_gone(c, "move"))
+        with pytest.raises(TooManyRequests):
+            await evict(c, key_of(pod))
+
+        async def begins():
+            return any(
+                each.status.phase == "Running" for each in (await c.client.list(Migration)).items
+            )
+
+        await c.until(begins)
+        assert [marked(each) for each in await pods_on(c, node)] == ["kubevirt"]
+        path = Target("vmi", before.metadata.name, "default").path("evacuate/cancel")
+        await c.client.request("PUT", path, document={})
+        [moving] = [each for each in (await c.client.list(Migration)).items if not each.is_final]
+        await cancel(c, moving.metadata.name)
+
+        async def stays():
+            return [marked(each) for each in await c.pods("default")] == [None]
+
+        await c.until(stays)
 
 
 async def test_the_taint_of_drained_nodes_evacuates_them():

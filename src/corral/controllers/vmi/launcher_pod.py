@@ -16,6 +16,7 @@ from corral.api import grace_period
 from corral.api.images import pull_policy
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
+from corral.api.kinds.kubevirt.migration import EVICT_ONLY
 from corral.api.kinds.vmi.derived import (
     COMPUTE,
     CONSOLE_LOG,
@@ -244,6 +245,7 @@ def _annotations(vmi: VirtualMachineInstance) -> Mapping[str, str]:
         **inherited,
         "kubevirt.io/domain": vmi.metadata.name,
         "kubevirt.io/migrationTransportUnix": "true",
+        EVICT_ONLY: "",
         "kubectl.kubernetes.io/default-container": COMPUTE,
     }
 

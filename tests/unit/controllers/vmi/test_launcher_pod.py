@@ -54,6 +54,7 @@ def test_annotations_are_inherited_except_kubectls():
         "mine": "too",
         "kubevirt.io/domain": "vm",
         "kubevirt.io/migrationTransportUnix": "true",
+        "descheduler.alpha.kubernetes.io/request-evict-only": "",
         "kubectl.kubernetes.io/default-container": "compute",
     }
 
