@@ -97,7 +97,8 @@ async def test_each_guest_runs_once_whatever_dies_meanwhile(seed):
             listed = (await c.client.list(Migration)).items
             pods = [pod.status.phase for pod in (await c.client.list(Pod, "default")).items]
             return (
-                all(each.is_final for each in listed)
+                all(map(c.alive, c.agents))  # also those that were to be started again
+                and all(each.is_final for each in listed)
                 and pods.count("Running") == MACHINES
                 and "Pending" not in pods
                 and sorted(running(c)) == memories

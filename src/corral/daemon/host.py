@@ -303,6 +303,7 @@ class Host:
             node=names[0],
             client=context.client,
             machines=_running(layout),
+            left=_unreceived(layout),
             publish=self._register_again,
             retry=self._retry_leased,
         )
@@ -417,3 +418,13 @@ def _running(layout: Layout) -> set[str]:
             if runs(directory):
                 found |= {directory.name, record.uid if record is not None else directory.name}
     return found
+
+
+def _unreceived(layout: Layout) -> set[str]:
+    """Return the uids of VMIs whose migration to this host has failed: their guests never ran."""
+    return {
+        record.uid
+        for of_node in layout.node_directories()
+        for _, record in records.scan(of_node / records.MACHINES)
+        if record is not None and record.arrival and record.never_ran
+    }

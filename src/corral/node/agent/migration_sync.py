@@ -36,13 +36,15 @@ class MigrationSync:
         if state is None:
             return
         if record.arrival and not record.started_at:
-            await self._sync_target(machine, state)
+            await self._sync_target(machine, vmi, state)
         elif record.stage is Stage.SENT:
             await self._sync_sent(machine, vmi, state)
         elif state.source_node == self._node and state.source_pod in {"", record.pod}:
             self._sync_source(machine, vmi, state)
 
-    async def _sync_target(self, machine: Machine, state: MigrationState) -> None:
+    async def _sync_target(
+        self, machine: Machine, vmi: VirtualMachineInstance, state: MigrationState
+    ) -> None:
         record = machine.record
         if state.migration_uid != record.arrival:
             return
@@ -55,7 +57,8 @@ class MigrationSync:
                 machine.arrival.end(f"the pod {state.source_pod} is gone")
                 return
             ips = (source.status and source.status.podIPs) or ()
-            machine.arrival.arrange([each.ip for each in ips if each.ip], state.source_node)
+            addresses = [each.ip for each in ips if each.ip]
+            machine.arrival.arrange(vmi, addresses, state.source_node)
 
     def _sync_source(
         self, machine: Machine, vmi: VirtualMachineInstance, state: MigrationState

@@ -103,7 +103,8 @@ class _Resize:
             if self.offline is None:
                 self.offline = _has_grown(vmi, self.size)
             await self._bring_online()
-            return await self._approach(vmi, self.size)
+            # The target starts with as many vCPUs as the guest has at the hand-over.
+            return None if vmi.is_migrating else await self._approach(vmi, self.size)
         except GuestError as error:
             self.size = None
             return self._fail(vmi, str(error))

@@ -106,6 +106,13 @@ class MachineLeases:
         if self._shared is not None:
             await self._release(uid, held | self._shared.running.pop(uid, set()))
 
+    def leave(self, uid: str) -> None:
+        """Leave the leases to the source of a migration on another host, which takes them back."""
+        held = self._held.pop(uid, {}).keys()
+        if self._shared is not None:
+            for handle in held | self._shared.running.pop(uid, set()):
+                self._shared.leases.leave(handle, uid)
+
     def forget(self, uid: str) -> None:
         """Leave the leases to the other side of a migration on this host, which runs the guest.
 

@@ -236,7 +236,8 @@ class Machine:
 
     def set_bounds(self, bounds: Bounds) -> None:
         """Change the resource limits to those of its pod, which may have been resized."""
-        if bounds != self.record.bounds and not self.facts.ended:
+        # Also those of the record: others may have been requested meanwhile.
+        if (bounds != self.record.bounds or bounds != self._bounds) and not self.facts.ended:
             self._bounds = bounds
             self._bounds_changed.set()
 
@@ -532,6 +533,8 @@ class Machine:
         facts = fold(facts, Change.GONE)
         if facts.elsewhere and self._has_common_leases:
             self._leases.forget(self.record.uid)
+        elif self.record.arrival and facts.never_ran:
+            self._leases.leave(self.record.uid)
         else:
             await self._leases.release(self.record.uid)  # before others may start the VMI
         if not keeps_disks(facts):  # before Ended is recorded, after which nobody comes back

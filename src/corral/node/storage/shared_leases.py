@@ -51,6 +51,8 @@ class SharedLeases:
         self._loop = asyncio.get_running_loop()
         self._unreleased: set[tuple[str, str]] = set()
         """Handle and holder of releases that have failed."""
+        self._left: set[tuple[str, str]] = set()
+        """Handle and holder of leases that the source of a migration is to take back."""
 
     # -- of machines
 
@@ -71,23 +73,36 @@ class SharedLeases:
         """Release a lease of a machine that has ended; later, if that fails now."""
         await own_thread(self.release_blocking, handle, uid)
 
-    def recover(self, machines: Container[str]) -> dict[str, set[str]]:
+    def leave(self, handle: str, uid: str) -> None:
+        """Leave a lease to the source of a migration, whose guest has not run here.
+
+        Released in between, it could be another machine's, and the guest would have ended.  Without
+        a source that takes it back, it is released once no pod of the VMI is left.
+        """
+        self._left.add((handle, uid))
+
+    def recover(self, machines: Container[str], left: Container[str] = ()) -> dict[str, set[str]]:
         """Release the leases of holders that ended with an earlier process.
 
         machines: the uids of those that run.  Returns the handles of these, by uid.
+        left: the uids of those that left their leases to the source of a migration.
         Raises OSError.
         """
         kept: dict[str, set[str]] = {}
         for handle, holder in self._leases.leases_of(self._host):
             if holder.name in machines:
                 kept.setdefault(holder.name, set()).add(handle)
+            elif holder.name in left:
+                self.leave(handle, holder.name)
             else:
                 self.release_blocking(handle, holder.name)
         return kept
 
     def retry(self) -> None:
-        """Release what could not be released before."""
-        for handle, name in list(self._unreleased):
+        """Release what could not be released before, and what nobody has taken back."""
+        ended = {each for each in list(self._left) if self.has_ended(each[1])}
+        self._left -= ended
+        for handle, name in list(self._unreleased | ended):
             self.release_blocking(handle, name)
 
     def call_soon(self, function: Callable[[], None]) -> None:
@@ -118,7 +133,8 @@ class SharedLeases:
 
     def acquire_blocking(self, handle: str, name: str, *, alone: bool, moves: bool = False) -> None:
         """Acquire a lease for a holder of this host.  Raises as ``acquire``."""
-        self._unreleased.discard((handle, name))
+        for pending in (self._unreleased, self._left):
+            pending.discard((handle, name))
         holder = Holder(self._host, name)
         try:
             self._leases.acquire(

@@ -26,7 +26,8 @@ class SharedStorage:
     """The shared directory of a cluster on a host.
 
     cluster: the hash of the cluster's authority; host: the id of this host's own storage.
-    machines: the uids of this host's machines that run.
+    machines: the uids of this host's machines that run; left: of those that have left their leases
+    to the source of a migration.
     publish: writes the Nodes of this host, as the condition has changed.
     retry: lets machines that wait for a disk try again.
     """
@@ -40,6 +41,7 @@ class SharedStorage:
         node: str,
         client: Client,
         machines: Container[str],
+        left: Container[str] = (),
         publish: Callable[[], None],
         retry: Callable[[], None] = lambda: None,
     ) -> None:
@@ -52,7 +54,7 @@ class SharedStorage:
         self.leases = SharedLeases(files, self._heartbeats, client, host)
         self.storage = Storage(directory, leases=self.leases)
         self.id = self.storage.id
-        self.running = self.leases.recover(machines)
+        self.running = self.leases.recover(machines, left)
         """The handles of the leases of machines that run, by uid: of an earlier process."""
         self._health = Health("shared storage", publish)
 

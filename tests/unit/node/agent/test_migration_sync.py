@@ -88,7 +88,7 @@ async def calls(machine, state, *pods, here="a", **of_vmi):
 async def test_a_target_takes_over_the_addresses_of_the_sources_pod():
     source = pod("source", "Running", "10.0.0.7", "fd00::7")
     assert await calls(Machine(TARGET), STATE, source, here="b") == [
-        ("arrange", ["10.0.0.7", "fd00::7"], "a")
+        ("arrange", vmi(STATE), ["10.0.0.7", "fd00::7"], "a")
     ]
     known = Machine(TARGET, awaits_addresses=False)
     assert await calls(known, STATE, source, here="b") == []

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from corral.aio import Signal
+from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.guest.resizing import _Resize
 from corral.node.hypervisor import GuestError, GuestSize
@@ -141,3 +142,15 @@ async def test_what_was_plugged_in_before_a_manager_ended_is_brought_online_by_t
     await site.resize.step(grown)
     await site.resize.step(grown)
     assert site.onlined == 1
+
+
+async def test_nothing_is_plugged_in_while_the_vmi_migrates():
+    """The target starts with as many vCPUs as the guest has at the hand-over."""
+    site, machine = Site(), vmi()
+    machine.status.migration_state = MigrationState(migration_uid="m")
+    assert await site.resize.step(machine) is None
+    assert site.size == GuestSize(1, GIB)
+    assert site.facts.size == site.size, "its size is reported"
+    machine.status.migration_state = MigrationState(migration_uid="m", completed=True)
+    await site.resize.step(machine)
+    assert site.size == GuestSize(2, GIB, 0, GIB)

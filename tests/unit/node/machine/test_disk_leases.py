@@ -15,6 +15,7 @@ class Leases:
 
     def __init__(self):
         self.held = {}
+        self.left = set()
 
     async def acquire(self, handle, uid, *, alone, moves=False):
         if moves:
@@ -25,6 +26,9 @@ class Leases:
 
     async def has(self, handle, uid, *, alone):
         return self.held.get(handle) == (uid, alone)
+
+    def leave(self, handle, uid):
+        self.left.add((handle, uid))
 
     async def release(self, handle, uid):
         if handle in self.held and self.held[handle][0] == uid:
@@ -156,3 +160,13 @@ async def test_leases_that_another_machine_has_are_not_taken_back(leases, files,
 
 async def test_without_a_shared_directory_nothing_is_taken_back():
     await MachineLeases().take_back("one", unprepared)
+
+
+async def test_a_target_without_the_guest_leaves_its_leases_and_releases_none(leases, files):
+    await leases.take_over("old", [drive("a")])
+    leases.leave("old")
+    assert files.left == {("a", "old"), ("kept", "old")}
+    await leases.release("old")
+    assert files.held == {"a": ("old", True)}
+    leases.leave("unheard-of")
+    MachineLeases().leave("old")

@@ -415,27 +415,37 @@ class Released(MachineLeases):
         self.ends.append(("released", uid))
 
     def forget(self, uid):
+        self.ends.append(("forgotten", uid))
+
+    def leave(self, uid):
         self.ends.append(("left", uid))
 
 
-@pytest.mark.parametrize("source", ["own", ""])  # the latter: not known yet
-async def test_a_target_without_the_guest_leaves_the_leases_to_a_source_on_its_host(
-    machine_of, limits, source
+@pytest.mark.parametrize(
+    ("source", "end"),
+    [("own", "forgotten"), ("", "forgotten"), ("other", "left")],  # "": not known yet
+)
+async def test_a_target_without_the_guest_leaves_the_leases_to_its_source(
+    machine_of, limits, source, end
 ):
     limits.stopped = False
+
+    async def copy_files(*_): ...
+
     leases = Released()
-    targets = MigrationTargets(lambda node: node == "own", SimpleNamespace())
+    others = SimpleNamespace(copy_files=copy_files)
+    targets = MigrationTargets(lambda node: node == "own", others)
     machine = machine_of(leases, targets, arrival="m")
     async with running(machine):
         if source:
-            machine.arrival.arrange([], source)
+            machine.arrival.arrange(VMI, [], source)
         machine.arrival.end("the migration failed")
         await asyncio.sleep(5)
         assert machine.record.stage is Stage.ENDED
-    assert leases.ends == [("left", "u")]
+    assert leases.ends == [(end, "u")]
 
 
-@pytest.mark.parametrize(("node", "end"), [("own", "left"), ("other", "released")])
+@pytest.mark.parametrize(("node", "end"), [("own", "forgotten"), ("other", "released")])
 async def test_a_source_releases_its_leases_unless_the_target_is_on_its_host(
     machine_of, limits, node, end
 ):
@@ -453,3 +463,21 @@ async def test_a_source_releases_its_leases_unless_the_target_is_on_its_host(
     )
     await machine.run(VMI, nothing)
     assert leases.ends == [(end, "u")]
+
+
+async def test_a_resize_that_is_taken_back_changes_nothing(machine_of, limits):
+    """The task of the limits may not have had its turn since the resize."""
+    limits.stopped = False
+    machine = machine_of()
+    before = machine.record.bounds
+    async with running(machine):
+        machine.set_bounds(Bounds(cpu_nanos=600_000_000))
+        machine.set_bounds(before)
+        await asyncio.sleep(1)
+        assert machine.record.bounds == before
+        machine.set_bounds(Bounds(cpu_nanos=600_000_000))
+        await asyncio.sleep(1)
+        assert machine.record.bounds == Bounds(cpu_nanos=600_000_000)
+        machine.set_bounds(before)
+        await asyncio.sleep(1)
+        assert machine.record.bounds == before

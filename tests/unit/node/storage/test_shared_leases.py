@@ -174,3 +174,47 @@ async def test_a_machine_that_migrates_takes_its_lease_along(site, alone):
     if alone:
         with pytest.raises(InUse):
             await source.acquire("disk", "two", alone=True, moves=True)
+
+
+async def failed_arrival(site, *, restarted):
+    """Let a guest leave host a for b, where it does not run; b's agent may be restarted then."""
+    made = await site()
+    source, target = made.hosts["a"].leases, made.hosts["b"].leases
+    await source.acquire("disk", "one", alone=True)
+    made.api.pods["one"] = [pod()]
+    made.observe()
+    await target.acquire("disk", "one", alone=True, moves=True)
+    if restarted:
+        assert target.recover(set(), {"one"}) == {}
+    else:
+        target.leave("disk", "one")
+    return made, source, target
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["", "restarted"])
+async def test_a_target_without_the_guest_keeps_the_disk_for_the_source(site, restarted):
+    """Another machine that wrote to it would end a guest that has run nowhere else."""
+    made, source, target = await failed_arrival(site, restarted=restarted)
+    await asyncio.to_thread(target.retry)
+    assert await acquired(made, "a", "two") == "volume disk is leased by VMI one on node node-b"
+    assert await acquired(made, "b", "two") == "volume disk is leased by VMI one on node node-b"
+    await source.acquire("disk", "one", alone=True, moves=True)
+    made.api.pods["one"] = []
+    await asyncio.to_thread(target.retry)
+    assert await source.has("disk", "one", alone=True), "it is not the target's to release"
+
+
+async def test_what_no_source_takes_back_is_released_with_its_vmi(site):
+    made, _, target = await failed_arrival(site, restarted=False)
+    made.api.pods["one"] = [pod("Failed")]
+    await asyncio.to_thread(target.retry)
+    assert await acquired(made, "a", "two") is True
+
+
+async def test_a_guest_that_comes_after_all_keeps_its_lease(site):
+    made, source, target = await failed_arrival(site, restarted=False)
+    await source.acquire("disk", "one", alone=True, moves=True)
+    await target.acquire("disk", "one", alone=True, moves=True)
+    made.api.pods["one"] = []  # as a server without its cache may say
+    await asyncio.to_thread(target.retry)
+    assert await target.has("disk", "one", alone=True)

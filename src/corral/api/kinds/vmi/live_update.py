@@ -217,6 +217,14 @@ def sockets_differ(vmi: VirtualMachineInstance) -> bool:
     return processors(vmi.spec.domain).sockets > present_processors(vmi).sockets
 
 
+def is_growing(vmi: VirtualMachineInstance) -> bool:
+    """Report whether vCPUs are being plugged in, and nothing has been found to hinder that."""
+    return any(
+        (each.type, each.status, each.reason) == (VCPU_CHANGE, "True", "")
+        for each in vmi.status.conditions
+    )
+
+
 def has_condition(vmi: VirtualMachineInstance, name: str) -> bool:
     """Report whether a condition of a VMI is True."""
     return any(each.type == name and each.status == "True" for each in vmi.status.conditions)

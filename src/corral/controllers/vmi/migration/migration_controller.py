@@ -1,22 +1,28 @@
 """Controller of migrations: acts on the plan, writes the VMI's migrationState and the status."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
 
 from lightkube.models.core_v1 import Namespace, Node, Pod
 
-from corral.api.errors import AlreadyExists, ApiError, Forbidden
+from corral.api.errors import AlreadyExists, ApiError, Forbidden, NotFound
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement, can_migrate_to
 from corral.api.kinds.core.node_addresses import kubelet_port
 from corral.api.kinds.kubevirt.installation import CPU_RATIO, KEY, migration_settings
 from corral.api.kinds.kubevirt.migration import (
+    EVACUATION,
+    EVICTION_IN_PROGRESS,
+    FAILED,
     FINALIZER,
+    IN_PROGRESS_BY,
     TARGET_NODE,
     MigrationPolicy,
     VirtualMachineInstanceMigration,
     matching_policy,
 )
 from corral.api.kinds.vmi.derived import MIGRATION_UID, current_pod_name, target_pod_name
+from corral.api.kinds.vmi.live_update import is_growing
 from corral.api.kinds.vmi.migration_configuration import MigrationConfiguration, merged
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -32,6 +38,7 @@ from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.deletion import remove
 from corral.reconcile.objects import (
+    annotations_of,
     controller_of,
     controller_uid,
     is_being_deleted,
@@ -220,6 +227,7 @@ class Migrations:
         launcher = self._template.pod(vmi, self._template.required_claims(vmi))
         document = target_pod(launcher, migration, vmi, self._excluded(vmi))
         name = document["metadata"]["name"]
+        await self._mark_eviction(observed)
         self._created.add(migration.metadata.uid)
         try:
             pod = await self._client.create(Pod, document)
@@ -236,6 +244,32 @@ class Migrations:
         text = f"Created migration target pod {name}"
         self._recorder.event(migration, "Normal", "SuccessfulCreate", text)
         return pod
+
+    async def _mark_eviction(self, observed: Observed) -> None:
+        """Annotate the pod that a VMI is evacuated from, as KubeVirt does.
+
+        The descheduler evicts no pod with the annotation again.
+        """
+        source = observed.source
+        if source is None or EVACUATION not in observed.migration.metadata.annotations:
+            return
+        if EVICTION_IN_PROGRESS not in annotations_of(source):
+            await self._annotate_eviction(source, IN_PROGRESS_BY)
+
+    async def _unmark_eviction(self, observed: Observed) -> None:
+        """Remove the annotation of a pod that the VMI has not left, unless it is to leave again."""
+        source, migration = observed.source, observed.migration
+        if source is None or migration.status.phase != FAILED or has_ended(source):
+            return
+        is_over = all(each.is_final for each in self._others(migration))
+        if is_over and EVICTION_IN_PROGRESS in annotations_of(source):
+            await self._annotate_eviction(source, None)
+
+    async def _annotate_eviction(self, pod: Pod, value: str | None) -> None:
+        """Set or remove the annotation of a pod.  Raises ApiError, but where the pod is gone."""
+        metadata = {"uid": uid_of(pod), "annotations": {EVICTION_IN_PROGRESS: value}}
+        with suppress(NotFound):
+            await self._client.patch(Pod, key_of(pod), {"metadata": metadata})
 
     def _excluded(self, vmi: VMI) -> list[str]:
         """Return the nodes to which a VMI does not migrate: its own, and those that cannot."""
@@ -347,6 +381,7 @@ class Migrations:
             await self._delete_pod(migration, observed.target, decided.delete_pod)
         if not migration.is_final:
             return
+        await self._unmark_eviction(observed)
         self._created.discard(migration.metadata.uid)
         self._handed_off.discard(migration.metadata.uid)
         others = any(not each.is_final for each in self._others(migration))
@@ -445,5 +480,6 @@ def _concerns(old: VMI, new: VMI) -> bool:
         old.status.phase != new.status.phase
         or old.status.node_name != new.status.node_name
         or old.status.migration_state != new.status.migration_state
+        or is_growing(old) is not is_growing(new)
         or is_being_deleted(old) is not is_being_deleted(new)
     )

@@ -24,6 +24,7 @@ from corral.api.kinds.kubevirt.migration import (
     UNSCHEDULABLE_TIMEOUT,
     VirtualMachineInstanceMigration,
 )
+from corral.api.kinds.vmi.live_update import is_growing
 from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.controllers.vmi.lifecycle import has_ended, is_running, node_of, phase_of
@@ -142,7 +143,7 @@ def plan(observed: Observed) -> Plan:
         passed=passed,
         create_pod=phase == PENDING and _may_create(observed),
         delete_pod=expired,
-        hand_off=phase == SCHEDULED and observed.state is None and not observed.handed_off,
+        hand_off=phase == SCHEDULED and _may_hand_off(observed),
         abort=_is_to_abort(observed),
         complete_vmi=_is_orphaned(observed),
         reports=(*_success(phase), *_unschedulable(observed, phase)),
@@ -300,6 +301,16 @@ def _may_create(observed: Observed) -> bool:
         and bool(node_of(observed.source))
         and vmi.status.phase == "Running"
     )
+
+
+def _may_hand_off(observed: Observed) -> bool:
+    """Report whether the VMI is to be handed to the target, which starts with as many vCPUs.
+
+    vCPUs that are granted come first; none are granted from then on.
+    """
+    vmi = observed.vmi
+    is_new = observed.state is None and not observed.handed_off
+    return is_new and vmi is not None and not is_growing(vmi)
 
 
 def _pending(observed: Observed) -> tuple[float, str]:

@@ -70,6 +70,7 @@ class Arrival:
         self._leases = leases
         self._on_arrived = arrived
         self._require = require
+        self._vmi: VirtualMachineInstance | None = None
         self._addresses: Sequence[str] = ()
         self.source = ""
         """The source's node; empty until it is known."""
@@ -92,9 +93,12 @@ class Arrival:
         """Report whether it does not know yet which pod's addresses it takes over, and where."""
         return not self._arranged.is_set() and not self._is_over
 
-    def arrange(self, addresses: Sequence[str], source: str) -> None:
-        """Set the addresses of the source's pod, which the guest keeps, and the source's node."""
-        self._addresses, self.source = addresses, source
+    def arrange(self, vmi: VirtualMachineInstance, addresses: Sequence[str], source: str) -> None:
+        """Set the addresses of the source's pod, which the guest keeps, and the source's node.
+
+        vmi: as it was handed over, with the size that the guest has had since its pod was created.
+        """
+        self._vmi, self._addresses, self.source = vmi, addresses, source
         self._arranged.set()
 
     def end(self, why: str) -> None:
@@ -141,7 +145,7 @@ class Arrival:
             self._state.write(self._state.record)
             self._state.step("defined")
             await self._arranged.wait()
-            guest, copied = await self._prepare(vmi, prepare)
+            guest, copied = await self._prepare(self._vmi or vmi, prepare)
             await self._offer(guest, copied)
         except (DriveError, StartError, GuestError, OSError) as error:
             self._failure = self._failure or _describe(error)

@@ -9,6 +9,7 @@ from lightkube.models.core_v1 import ContainerStatus
 from tests.unit.controllers.make import pod
 from tests.unit.controllers.vmi.migration.make import NOW, observed, target, vmi
 
+from corral.api.object import Condition
 from corral.controllers.vmi.migration.plan import CANCELLED, TARGET_DOWN, plan
 
 ADDRESS = {"targetNodeAddress": "192.0.2.2"}
@@ -96,6 +97,16 @@ def test_a_vmi_is_handed_off_once(phase, state, handed_off, hands_off):
     machine = vmi(state=state)
     made = target(machine, "Running", node="two")
     assert plan(observed(phase, machine, target=made, handed_off=handed_off)).hand_off is hands_off
+
+
+@pytest.mark.parametrize(("reason", "hands_off"), [("", False), ("HotPlugFailed", True)])
+def test_vcpus_that_are_granted_are_plugged_in_before_a_vmi_is_handed_off(reason, hands_off):
+    machine = vmi()
+    change = Condition(type="HotVCPUChange", status="True", reason=reason)
+    machine.status.conditions = [*machine.status.conditions, change]
+    pod_of_target = target(machine, "Running", node="two")
+    decided = plan(observed("Scheduled", machine, target=pod_of_target))
+    assert (decided.phase, decided.hand_off) == ("Scheduled", hands_off)
 
 
 # ------------------------------------------------------------------------ failures

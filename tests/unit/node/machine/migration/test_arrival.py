@@ -121,6 +121,24 @@ async def nothing():
     return {}
 
 
+async def test_the_machine_is_as_the_vmi_was_handed_over(site_of):
+    """Its guest may have got vCPUs since the target's pod was created."""
+    grown = msgspec.convert(
+        {
+            **msgspec.to_builtins(VMI),
+            "spec": {"domain": {"devices": {}, "cpu": {"maxSockets": 4}}},
+            "status": {"currentCPUTopology": {"sockets": 3, "cores": 1, "threads": 1}},
+        },
+        VirtualMachineInstance,
+    )
+    async with site_of() as site:
+        running = receives(site)
+        site.arrival.arrange(grown, [], "a")
+        await (await site.send()).run_guest(paused=False)
+        await running
+        assert (await site.guest.resizing.query()).processors == 3
+
+
 def receives(site):
     return site.tasks.start(site.arrival.run(VMI, nothing), name="arrival")
 
@@ -128,7 +146,7 @@ def receives(site):
 async def test_a_guest_runs_here_once_the_source_says_so(site_of):
     async with site_of() as site:
         running = receives(site)
-        site.arrival.arrange(["10.0.0.7"], "a")
+        site.arrival.arrange(VMI, ["10.0.0.7"], "a")
         target = await site.send()
         await asyncio.sleep(10)
         assert site.guest.received, "it waits for the source"
@@ -147,7 +165,7 @@ async def test_the_api_is_written_after_the_guest_runs(site_of):
     """Else the guest stands still meanwhile."""
     async with site_of() as site:
         running = receives(site)
-        site.arrival.arrange([], "a")
+        site.arrival.arrange(VMI, [], "a")
         await (await site.send()).run_guest(paused=False)
         await running
         assert site.halted_when_reported
@@ -157,7 +175,7 @@ async def test_the_api_is_written_after_the_guest_runs(site_of):
 async def test_a_guest_that_was_paused_stays_paused(site_of):
     async with site_of() as site:
         running = receives(site)
-        site.arrival.arrange([], "a")
+        site.arrival.arrange(VMI, [], "a")
         await (await site.send()).run_guest(paused=True)
         await running
         assert site.guest.received
@@ -171,7 +189,7 @@ async def test_nothing_is_started_before_the_addresses_are_known(site_of):
         await asyncio.sleep(60)
         assert site.arrival.awaits_addresses
         assert site.directory not in site.hypervisor.guests
-        site.arrival.arrange([], "a")
+        site.arrival.arrange(VMI, [], "a")
         assert not site.arrival.awaits_addresses
         await site.target()
         assert site.guest.halted
@@ -180,7 +198,7 @@ async def test_nothing_is_started_before_the_addresses_are_known(site_of):
 async def test_a_target_whose_migration_fails_ends(site_of):
     async with site_of() as site:
         running = receives(site)
-        site.arrival.arrange([], "a")
+        site.arrival.arrange(VMI, [], "a")
         target = await site.target()
         site.arrival.end("it was cancelled")
         await running
@@ -198,7 +216,7 @@ async def test_a_target_whose_migration_fails_ends(site_of):
 async def test_a_target_requested_to_run_does_not_end(site_of):
     async with site_of() as site:
         running = receives(site)
-        site.arrival.arrange([], "a")
+        site.arrival.arrange(VMI, [], "a")
         target = await site.send()
         requesting = site.tasks.start(target.run_guest(paused=False), name="request run")
         while not target.run_requested:
@@ -213,7 +231,7 @@ async def test_a_target_requested_to_run_does_not_end(site_of):
 async def test_a_target_that_cannot_start_says_why(site_of):
     async with site_of() as site:
         site.hypervisor.behaviour = replace(site.hypervisor.behaviour, start_failures=1)
-        site.arrival.arrange([], "a")
+        site.arrival.arrange(VMI, [], "a")
         await site.arrival.run(VMI, nothing)
         assert "the hollow machine is set to fail" in site.state.facts.message
 
@@ -221,7 +239,7 @@ async def test_a_target_that_cannot_start_says_why(site_of):
 async def test_memory_that_is_not_whole_fails_the_target(site_of):
     async with site_of() as site:
         running = receives(site)
-        site.arrival.arrange([], "a")
+        site.arrival.arrange(VMI, [], "a")
         target = await site.target()
         (await target.open_memory()).close()
         await running
@@ -310,7 +328,7 @@ async def test_a_target_that_waits_for_its_leases_can_be_stopped(site_of):
     stop, leases = asyncio.Event(), LostLeases()
     async with site_of(leases=leases) as site:
         living = site.tasks.start(run_until(stop, site.arrival.run(VMI, nothing)), name="arrival")
-        site.arrival.arrange([], "a")
+        site.arrival.arrange(VMI, [], "a")
         target = await site.send()
         requesting = asyncio.ensure_future(target.run_guest(paused=False))
         await leases.is_tried.wait()
