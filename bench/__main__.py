@@ -20,6 +20,7 @@ NAMES = (
     "churn",
     "replicas",
     "pool",
+    "warmpool",
     "memory",
     "boot",
     "migration",

@@ -26,6 +26,9 @@ from tests.cluster import EXAMPLES, PATIENCE, Outside, outside, ranges, until
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 
 SET = "testreplicaset"
+SET_KIND = "VirtualMachineInstanceReplicaSet"
+BOOT_SECONDS = 3.0
+"""Less than any guest takes to answer by http, under emulation."""
 REFERENCE = "kubevirt/cirros-container-disk-demo:latest"
 RANGES = ranges(__file__)
 PODS = RANGES[1].removesuffix("0.0/16")
@@ -296,6 +299,34 @@ def test_a_terminating_replica_gets_no_new_connections(user):
 
 
 @needs_root
+def test_a_spare_serves_as_soon_as_it_replaces_a_member(user):
+    spec = {
+        "targetRef": {"apiVersion": "kubevirt.io/v1", "kind": SET_KIND, "name": SET},
+        "replicas": 1,
+    }
+    pool = {"apiVersion": "corral.dev/v1alpha1", "kind": "VirtualMachineWarmPool"}
+    user.kubectl(
+        "create", "-f", "-", input=json.dumps({**pool, "metadata": {"name": "spare"}, "spec": spec})
+    )
+    user.kubectl("wait", "vmwp/spare", "--for", "condition=Ready", "--timeout", f"{PATIENCE}s")
+    (spare,) = user.items("vmi", "-l", "corral.dev/warm-pool=spare")
+    address, before = spare["status"]["interfaces"][0]["ipAddress"], endpoints(user, "web")
+    assert len(before) == 3
+    assert address not in before
+    members = user.items("vmi", "-l", "myvmi=myvmi")
+    begun = time.monotonic()
+    user.kubectl("delete", "vmi", members[0]["metadata"]["name"], "--wait=false")
+    until("the spare serves", lambda: address in endpoints(user, "web"))
+    took = time.monotonic() - begun
+    assert len(endpoints(user, "web")) == 3
+    adopted = user.get("vmi", spare["metadata"]["name"])
+    assert adopted["metadata"]["uid"] == spare["metadata"]["uid"]
+    assert adopted["metadata"]["ownerReferences"][0]["kind"] == SET_KIND
+    assert took < BOOT_SECONDS, "it took as long as a boot"
+    user.kubectl("delete", "vmwp", "spare")
+    until("no spare is left", lambda: len(user.items("vmi")) == 3)
+
+
 def test_connections_outlive_the_manager(user):
     address, directory = cluster_ip(user, "web"), user.one.directory
     with socket.create_connection((address, 80), timeout=PATIENCE) as connection:

@@ -6,8 +6,12 @@ import pytest
 from lightkube.models.core_v1 import ConfigMap, Namespace
 from tests.sim.cluster import cluster
 
-from corral.api.errors import NotFound
+from corral.api.errors import Conflict, NotFound
+from corral.api.kinds.core.kinds import CONFIG_MAP
 from corral.api.object import Key
+from corral.cluster.garbage_collector import Garbage
+from corral.reconcile.context import ControllerContext
+from corral.reconcile.objects import Partial
 
 pytestmark = pytest.mark.looptime
 SPACE = "lab"
@@ -117,3 +121,22 @@ async def test_a_namespace_with_a_cycle_is_deleted():
             return False
 
         await c.until(is_gone, 60)
+
+
+async def test_what_another_owner_has_adopted_meanwhile_is_kept():
+    async with cluster(only=()) as c:
+        await made(c, "owner", "other", "child")
+        await own(c, child="owner")
+        stale = await c.client.get(Partial, "child", SPACE, kind=CONFIG_MAP)
+        loop = Garbage(ControllerContext(c.client))
+        loop._changed(CONFIG_MAP, None, stale)
+        await c.client.delete(ConfigMap, Key(SPACE, "owner"))
+        await own(c, child="other")
+        with pytest.raises(Conflict):
+            await loop.reconcile(stale.metadata.uid)
+        assert await left(c) == ["child", "other"]
+        loop._changed(
+            CONFIG_MAP, stale, await c.client.get(Partial, "child", SPACE, kind=CONFIG_MAP)
+        )
+        await loop.reconcile(stale.metadata.uid)
+        assert await left(c) == ["child", "other"]

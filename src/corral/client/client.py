@@ -215,14 +215,16 @@ class Client:
         key: Key,
         *,
         uid: str = "",
+        version: str = "",
         grace_seconds: int | None = None,
         propagation: str | None = None,
         kind: Kind | None = None,
     ) -> None:
-        """Delete an object; with ``uid``, only the object of that uid."""
+        """Delete an object; with ``uid`` or ``version``, only that object, only that version."""
         options: Document = {}
-        if uid:
-            options["preconditions"] = {"uid": uid}
+        required = {"uid": uid, "resourceVersion": version}
+        if preconditions := {name: value for name, value in required.items() if value}:
+            options["preconditions"] = preconditions
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
         if propagation is not None:

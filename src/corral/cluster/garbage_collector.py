@@ -148,8 +148,16 @@ class Garbage:
             policy = "Foreground"
         else:
             policy = "Background"
-        uid = uid_of(item.view)
-        await remove(self._client, Partial, item.key, uid, propagation=policy, kind=item.kind)
+        # By version, as in Kubernetes: somebody may have adopted it since.
+        await remove(
+            self._client,
+            Partial,
+            item.key,
+            uid_of(item.view),
+            version=version_of(item.view),
+            propagation=policy,
+            kind=item.kind,
+        )
 
     async def _orphan(self, item: Item) -> None:
         dependents = self._dependents_of(item)

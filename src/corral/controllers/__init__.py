@@ -12,6 +12,7 @@ from corral.controllers import (
     replicaset,
     vm,
     vmi,
+    warmpool,
     workload_update,
 )
 from corral.controllers.metrics import SOURCES
@@ -23,6 +24,7 @@ __all__ = ["SOURCES", "controllers"]
 
 CONTROLLERS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     replicaset.controller,
+    warmpool.controller,
     pool.controller,
     pool.finalizer_controller,
     vm.controller,

@@ -20,17 +20,25 @@ async def remove(
     key: Key,
     uid: str,
     *,
+    version: str = "",
     grace_seconds: int | None = None,
     propagation: str | None = None,
     kind: Kind | None = None,
 ) -> bool:
     """Request an object's deletion; return False if it is gone or replaced by another uid.
 
-    Raises ApiError: also Conflict, which a webhook may answer for an object that still exists.
+    ``version`` is the resourceVersion that it must still have.  Raises ApiError: Conflict if it has
+    another; a webhook may answer that, too.
     """
     try:
         await client.delete(
-            view, key, uid=uid, grace_seconds=grace_seconds, propagation=propagation, kind=kind
+            view,
+            key,
+            uid=uid,
+            version=version,
+            grace_seconds=grace_seconds,
+            propagation=propagation,
+            kind=kind,
         )
     except NotFound:
         return False

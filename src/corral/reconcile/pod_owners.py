@@ -1,11 +1,13 @@
 """The owners of launcher pods: the VMI that controls a pod, and the objects above it.
 
-A VMI controls its pod; a replica set or a VirtualMachine controls the VMI, and a pool the latter.
+A VMI controls its pod; a replica set, a warm pool or a VirtualMachine controls the VMI, and a pool
+the latter.
 """
 
 from collections.abc import Sequence
 from typing import Any, get_args
 
+from corral.api.kinds.corral.warm_pool import VirtualMachineWarmPool
 from corral.api.kinds.kubevirt.pool import VirtualMachinePool
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.kubevirt.virtualmachine import ALWAYS, VirtualMachine
@@ -15,10 +17,8 @@ from corral.reconcile.context import ControllerContext
 from corral.reconcile.informer import Informer
 from corral.reconcile.objects import Owner, controller_of, uid_of
 
-Scaled = VirtualMachineInstanceReplicaSet | VirtualMachinePool
-PodOwner = (
-    VirtualMachineInstanceReplicaSet | VirtualMachinePool | VirtualMachine | VirtualMachineInstance
-)
+Scaled = VirtualMachineInstanceReplicaSet | VirtualMachinePool | VirtualMachineWarmPool
+PodOwner = Scaled | VirtualMachine | VirtualMachineInstance
 """Objects that own VMIs, and so their pods."""
 
 

@@ -21,6 +21,7 @@ from corral.api.kinds.auth import authentication, authorization, certificate_sig
 from corral.api.kinds.autoscaling import horizontal_pod_autoscaler
 from corral.api.kinds.cdi import kinds as cdi
 from corral.api.kinds.core import event, kinds as core, limit_range, pod, resource_quota
+from corral.api.kinds.corral import kinds as own
 from corral.api.kinds.crd import definition
 from corral.api.kinds.kubevirt import (
     installation,
@@ -60,6 +61,7 @@ KINDS: Final = KindTable(
         *instancetype_kinds.KINDS,
         *migration_kinds.KINDS,
         *cdi.KINDS,
+        *own.KINDS,
         *unimplemented.KUBEVIRT,
         *usage.KINDS,
         definition.DEFINITION,

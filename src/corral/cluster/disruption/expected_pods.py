@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from lightkube.models.core_v1 import Pod
 
+from corral.api.kinds.corral.warm_pool import VirtualMachineWarmPool
 from corral.api.kinds.kubevirt.pool import VirtualMachinePool
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.kubevirt.virtualmachine import ALWAYS, START, VirtualMachine
@@ -109,6 +110,8 @@ def fingerprint(pod_owner: PodOwner) -> tuple[object, ...]:
                 keeps_running(pod_owner),
                 template.metadata.labels,
             )
+        case VirtualMachineWarmPool():
+            return (*common, pod_owner.spec.replicas)
         case VirtualMachine():
             return (*common, _should_run(pod_owner), pod_owner.spec.template.metadata.labels)
         case _:

@@ -8,23 +8,16 @@ has them replaced, though its controller waits until somebody marks them Failed.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
-
-import msgspec
 
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.vmi.replacement import is_to_be_replaced, replaces_after_ready
-from corral.api.kinds.vmi.vmi import UNKNOWN, VirtualMachineInstance
-from corral.api.object import Condition, Document
-from corral.reconcile.objects import is_being_deleted, owner_reference
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Document
+from corral.reconcile.objects import is_being_deleted
+from corral.reconcile.replicas import is_active, is_ready, vmi_of, vmis_to_delete
 
 BURST = 250
 """VMIs created or deleted in one sync; the next sync waits until the cache shows them."""
-
-DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-"""Annotation of a VMI: on scale-down lower costs are deleted first (KEP-2255)."""
-
-_LOWEST_COST, _HIGHEST_COST = -(2**31), 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,78 +99,6 @@ def desired_replicas(replica_set: VirtualMachineInstanceReplicaSet) -> int:
     return 1 if replicas is None else replicas
 
 
-def is_active(vmi: VirtualMachineInstance) -> bool:
-    """Report whether a VMI counts: not finished, being deleted, Unknown, or losing its pod."""
-    return not (
-        is_being_deleted(vmi)  # the cheapest first: a set evaluates all of its VMIs in each sync
-        or vmi.is_final
-        or vmi.status.phase == UNKNOWN
-        or _pod_terminates(vmi)
-    )
-
-
-def is_ready(vmi: VirtualMachineInstance) -> bool:
-    ready = _ready_condition(vmi)
-    return ready is not None and ready.status == "True"
-
-
-def _pod_terminates(vmi: VirtualMachineInstance) -> bool:
-    ready = _ready_condition(vmi)
-    return ready is not None and ready.status == "False" and ready.reason == "PodTerminating"
-
-
-def _ready_condition(vmi: VirtualMachineInstance) -> Condition | None:
-    for condition in vmi.status.conditions:  # half the time of next() with a generator
-        if condition.type == "Ready":
-            return condition
-    return None
-
-
-def vmis_to_delete(
-    active: Sequence[VirtualMachineInstance], count: int
-) -> tuple[VirtualMachineInstance, ...]:
-    """Return the VMIs to delete, in the order of Kubernetes' ReplicaSet for pods.
-
-    Not scheduled before scheduled, not ready before ready, then by deletion cost, then the newest.
-    """
-    if not count:
-        return ()
-    newest_first = sorted(
-        active,
-        key=lambda vmi: (vmi.metadata.creation_timestamp or "", vmi.metadata.name),
-        reverse=True,
-    )
-    by_cost = sorted(
-        newest_first,
-        key=lambda vmi: (
-            bool(vmi.status.node_name),
-            is_ready(vmi),
-            deletion_cost(vmi),
-        ),
-    )
-    return tuple(by_cost[:count])
-
-
-def deletion_cost(vmi: VirtualMachineInstance) -> int:
-    """Return the deletion cost; 0 where the annotation is missing or no 32-bit number."""
-    text = vmi.metadata.annotations.get(DELETION_COST, "0")
-    digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdecimal() and len(digits) <= 10):
-        return 0
-    cost = int(text)
-    return cost if _LOWEST_COST <= cost <= _HIGHEST_COST else 0
-
-
 def new_vmi(replica_set: VirtualMachineInstanceReplicaSet) -> Document:
-    """Return the VMI document of a replica set: its template, with a generated name.
-
-    The prefix is the template's name, else its generateName, else the name of the set, without a
-    dash in between: ``test`` becomes ``testh8998``.
-    """
-    template = replica_set.spec.template
-    metadata: dict[str, Any] = msgspec.to_builtins(template.metadata)
-    prefix = metadata.pop("name", "") or metadata.get("generateName") or replica_set.metadata.name
-    metadata["generateName"] = prefix
-    metadata["namespace"] = replica_set.metadata.namespace
-    metadata["ownerReferences"] = [owner_reference(replica_set)]
-    return {"metadata": metadata, "spec": msgspec.to_builtins(template.spec)}
+    """Return the VMI document of a replica set."""
+    return vmi_of(replica_set.spec.template, replica_set, prefix=replica_set.metadata.name)

@@ -6,21 +6,14 @@ import msgspec
 import structlog
 
 from corral.api.errors import ApiError
+from corral.api.kinds.corral.warm_pool import FROM_WARM_POOL
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.vmi.replacement import is_to_be_replaced
 from corral.api.kinds.vmi.vmi import GROUP, OBSERVED_VERSIONS, VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.api.selectors import LabelSelector
 from corral.api.time import rfc3339
-from corral.controllers.replicaset.backoff import Backoff, Streak
-from corral.controllers.replicaset.plan import (
-    Plan,
-    desired_replicas,
-    is_active,
-    is_ready,
-    new_vmi,
-    plan,
-)
+from corral.controllers.replicaset.plan import Plan, desired_replicas, new_vmi, plan
 from corral.reconcile.batch import for_each, slow_start_batch
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, TerminalError
@@ -29,7 +22,10 @@ from corral.reconcile.expectations import Expectations
 from corral.reconcile.objects import Owner, controller_of, controller_uid, is_being_deleted
 from corral.reconcile.ownership import adopt, release
 from corral.reconcile.quota_retry import retry_on_quota_increase
+from corral.reconcile.replicas import is_active, is_ready
 from corral.reconcile.selectors import own_selector
+from corral.reconcile.spares import Spares
+from corral.reconcile.start_backoff import Backoff, Streak
 from corral.reconcile.workqueue import WorkQueue
 
 ReplicaSet = VirtualMachineInstanceReplicaSet
@@ -45,7 +41,11 @@ BATCH_SECONDS = 0.05
 def controller(context: ControllerContext) -> Controller[Key]:
     loop = ReplicaSets(context)
     return Controller(
-        "replicaset", loop.reconcile, queue=loop.queue, sources=(loop.sets, loop.vmis)
+        "replicaset",
+        loop.reconcile,
+        queue=loop.queue,
+        sources=(loop.sets, loop.vmis),
+        families=loop.spares.families,
     )
 
 
@@ -60,6 +60,7 @@ class ReplicaSets:
         self.queue = WorkQueue[Key]()
         self.sets = context.informers.of(ReplicaSet)
         self.vmis = context.informers.of(VMI)
+        self.spares = Spares(context)
         self._context = context
         self._client = context.client
         self._recorder = context.recorder(COMPONENT)
@@ -88,6 +89,8 @@ class ReplicaSets:
         delay, streak = self._backoff_delay(replica_set, owned)
         unmet = self._expectations.unmet_seconds(replica_set.metadata.uid)
         decided = plan(replica_set, owned, backing_off=delay > 0)
+        if adopted := await self._adopt_spares(replica_set, 0 if unmet else decided.create):
+            decided = plan(replica_set, [*owned, *adopted])
         errors: list[ApiError] = []
         if not unmet:
             errors = await self._execute(replica_set, decided)
@@ -114,6 +117,19 @@ class ReplicaSets:
             owned = [one for one in owned if selector.matches(one.metadata.labels)]
             await release(self._client, replica_set.metadata.uid, strays)
         return owned + await adopt(self._client, replica_set, orphans)
+
+    async def _adopt_spares(self, replica_set: ReplicaSet, count: int) -> list[VMI]:
+        """Adopt ready spares of the set's warm pools, at most ``count``; return them."""
+        labels = replica_set.spec.template.metadata.labels
+        adopted: list[VMI] = []
+        for pool in self.spares.pools_of(replica_set):
+            if missing := count - len(adopted):
+                adopted += await self.spares.hand_out(pool, replica_set, labels, count=missing)
+        for vmi in adopted:
+            pool_name = vmi.metadata.annotations[FROM_WARM_POOL]
+            message = f"Adopted virtual machine {vmi.metadata.name} of warm pool {pool_name}"
+            self._recorder.event(replica_set, "Normal", "SuccessfulAdopt", message)
+        return adopted
 
     # -- acting -----------------------------------------------------------------------------
 

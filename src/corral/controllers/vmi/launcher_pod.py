@@ -10,11 +10,13 @@ from itertools import count
 from typing import Any
 
 import msgspec
+from lightkube.models.core_v1 import Pod
 
 from corral import __version__
 from corral.api import grace_period
 from corral.api.images import pull_policy
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
+from corral.api.kinds.corral.warm_pool import SPARE_LABELS, WARM_POOL_LABEL
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
 from corral.api.kinds.kubevirt.migration import EVICT_ONLY
 from corral.api.kinds.vmi.derived import (
@@ -38,7 +40,7 @@ from corral.api.object import Document, Quantity
 from corral.api.quantity import NANO, ZERO, Amount, Form, amount, parse
 from corral.controllers.vmi.auto_limits import NO_LIMITS, AutoLimits
 from corral.controllers.vmi.required_claims import NONE, Claims, pod_mounts, pod_volumes
-from corral.reconcile.objects import owner_reference
+from corral.reconcile.objects import labels_of, owner_reference
 
 CREATED_BY = "kubevirt.io/created-by"
 IMAGE = f"corral/launcher:{__version__}"
@@ -233,6 +235,16 @@ def _labels(vmi: VirtualMachineInstance) -> Mapping[str, str]:
         "vm.kubevirt.io/name": host_name(vmi),
         INSTANCE_ID: instance_id(vmi.metadata.name),
     }
+
+
+def relabelled(vmi: VirtualMachineInstance, pod: Pod) -> Document | None:
+    """Return the patch of a pod whose VMI was handed out by its warm pool; None for others.
+
+    Like KubeVirt's, other pods keep the labels that their VMI had when they were created.
+    """
+    if WARM_POOL_LABEL not in labels_of(pod) or WARM_POOL_LABEL in vmi.metadata.labels:
+        return None
+    return {"metadata": {"labels": {**dict.fromkeys(SPARE_LABELS), **vmi.metadata.labels}}}
 
 
 def _annotations(vmi: VirtualMachineInstance) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from corral.api.errors import AlreadyExists, ApiError
 from corral.api.kinds.cdi.datavolume import DataVolume
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.core.node_addresses import kubelet_port
+from corral.api.kinds.corral.warm_pool import WARM_POOL_LABEL
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.live_update import MIGRATION_REQUIRED, has_condition
@@ -16,6 +17,7 @@ from corral.api.kinds.vmi.vmi import FINALIZER, GROUP, VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import claims_of
 from corral.api.object import Document, Key
 from corral.controllers.vmi import lifecycle, resize
+from corral.controllers.vmi.launcher_pod import relabelled
 from corral.controllers.vmi.launcher_template import LauncherTemplate
 from corral.controllers.vmi.required_claims import Claims
 from corral.reconcile.batch import for_each
@@ -98,6 +100,7 @@ class VMIs:
         if unmet := self._expectations.unmet_seconds(vmi.metadata.uid):
             return Result(requeue_after=unmet)
         pods = self.pods.indexed("controller", vmi.metadata.uid)
+        await self._relabel(vmi, pods)
         now = self._context.clock()
         needed = self.template.required_claims(vmi)
         visible = self._visible_seconds(vmi)
@@ -125,6 +128,12 @@ class VMIs:
             raise error
         delay = visible or decided.requeue_seconds
         return Result(delay) if delay > 0 else None
+
+    async def _relabel(self, vmi: VMI, pods: Sequence[Pod]) -> None:
+        """Have the pods of a VMI that its warm pool has handed out carry its labels."""
+        for pod in pods:
+            if (patch := relabelled(vmi, pod)) is not None:
+                await self._client.patch(Pod, key_of(pod), patch)
 
     def _is_remote(self, pods: Sequence[Pod]) -> bool:
         """Report whether a pod is bound to a node of another host, which serves its own API."""
@@ -296,5 +305,6 @@ def _needs_sync(old: VMI, new: VMI) -> bool:
         or old.status.migration_state != new.status.migration_state
         or old.status.node_name != new.status.node_name
         or is_being_deleted(old) is not is_being_deleted(new)
+        or (WARM_POOL_LABEL in old.metadata.labels and WARM_POOL_LABEL not in new.metadata.labels)
         or (FINALIZER in old.metadata.finalizers) is not (FINALIZER in new.metadata.finalizers)
     )

@@ -27,7 +27,7 @@ from corral.daemon.install.options import (
     document,
     labeled,
 )
-from corral.daemon.rbac import kubevirt
+from corral.daemon.rbac import kubevirt, own_kinds
 from corral.daemon.rbac.notation import READ, binding, group, paths, role, rule
 
 CONTROLLERS_ROLE: Final = "corral:controllers"
@@ -66,6 +66,11 @@ _CONTROLLERS = role(
         f"{READ} patch update",
         "pool.kubevirt.io",
         "virtualmachinepools virtualmachinepools/finalizers virtualmachinepools/status",
+    ),
+    rule(
+        f"{READ} patch update",
+        "corral.dev",
+        "virtualmachinewarmpools virtualmachinewarmpools/finalizers virtualmachinewarmpools/status",
     ),
     rule(
         READ,
@@ -141,7 +146,10 @@ def documents(options: Options) -> Iterator[Document]:
     namespace = options.namespace
     for name in (CONTROLLERS, NODE):
         yield document("v1", SERVICE_ACCOUNT, name, namespace)
-    for each in (*kubevirt.ROLES, _CONTROLLERS, _NODES, _IMAGES, _MOVES, _PROVISIONER):
+    for each in (
+        *kubevirt.ROLES, *own_kinds.ROLES,
+        _CONTROLLERS, _NODES, _IMAGES, _MOVES, _PROVISIONER,
+    ):  # fmt: skip
         yield _typed(CLUSTER_ROLE.api_version, CLUSTER_ROLE.name, each)
     own = role(CONTROLLERS_ROLE, *_OWN_NAMESPACE, namespace=namespace, labels=_NO_LABELS)
     yield _typed(ROLE.api_version, ROLE.name, own)

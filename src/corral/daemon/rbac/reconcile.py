@@ -21,12 +21,12 @@ from corral.api.kinds.auth.rbac import (
 )
 from corral.api.object import Document, Key
 from corral.client.client import Client
-from corral.daemon.rbac import kubernetes, kubevirt
+from corral.daemon.rbac import kubernetes, kubevirt, own_kinds
 from corral.daemon.rbac.notation import AUTOUPDATE
 from corral.server.authz.escalation import missing
 from corral.server.authz.policy_rules import Rules, rules_of
 
-ROLES = (*kubernetes.ROLES, *kubevirt.ROLES)
+ROLES = (*kubernetes.ROLES, *kubevirt.ROLES, *own_kinds.ROLES)
 BINDINGS = (*kubernetes.BINDINGS, *kubevirt.BINDINGS)
 
 

@@ -63,6 +63,7 @@ RULES = (
     _rule(_MANAGER, CLUSTER_ROLE.group, CLUSTER_ROLE.plural, frozenset({"escalate"})),
     _rule(_KUBEVIRT, "kubevirt.io", "*", _WRITE),
     _rule(_KUBEVIRT, "pool.kubevirt.io", "*", _WRITE),
+    _rule(_KUBEVIRT, "corral.dev", "*", _WRITE),
     _rule(_KUBEVIRT, "", "pods events configmaps persistentvolumeclaims", _WRITE),
     _rule(_KUBEVIRT, "", "nodes namespaces secrets serviceaccounts", _READ | {"patch"}),
     _rule(_KUBEVIRT, "", "persistentvolumes", _READ),

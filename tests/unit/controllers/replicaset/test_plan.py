@@ -5,18 +5,9 @@ from tests.unit.controllers.make import make_vmi, replica_set
 
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi.replacement import REPLACE_AFTER_READY, REPLACEMENT_REQUESTED
-from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.controllers.replicaset.plan import (
-    DELETION_COST,
-    deletion_cost,
-    desired_replicas,
-    is_active,
-    is_ready,
-    new_vmi,
-    plan,
-    vmis_to_delete,
-)
+from corral.controllers.replicaset.plan import desired_replicas, new_vmi, plan
 from corral.reconcile.objects import is_being_deleted
+from corral.reconcile.replicas import is_active, is_ready
 
 PHASES = ("Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed")
 
@@ -60,38 +51,6 @@ def test_a_plan_brings_the_set_to_the_desired_replicas(one, owned, burst, backin
     assert all(not is_active(each) and not is_being_deleted(each) for each in decided.clean)
     if abs(decided.difference) <= burst and not (backing_off and decided.difference < 0):
         assert after == desired_replicas(one)
-
-
-@given(vmis(), st.integers(0, 12))
-def test_deleted_vmis_never_cost_more_than_remaining_ones(owned, count):
-    chosen = vmis_to_delete(owned, count)
-    remaining = [each for each in owned if each not in chosen]
-    assert len(chosen) == min(count, len(owned))
-
-    def loss(each: VirtualMachineInstance) -> tuple[bool, bool, int]:
-        return bool(each.status.node_name), is_ready(each), deletion_cost(each)
-
-    if chosen and remaining:
-        assert max(map(loss, chosen)) <= min(map(loss, remaining))
-
-
-def test_of_equals_the_newest_is_deleted_first():
-    old, new = make_vmi(name="a", created=1), make_vmi(name="b", created=2)
-    assert vmis_to_delete([old, new], 1) == (new,)
-
-
-def test_the_newest_is_deleted_first_whatever_its_name():
-    newest, older, oldest = (
-        make_vmi(name=name, created=created) for name, created in (("b", 3), ("c", 2), ("a", 1))
-    )
-    assert vmis_to_delete([older, oldest, newest], 2) == (newest, older)
-
-
-def test_a_cost_that_is_no_number_counts_as_zero():
-    for text in ("", "+1", "1.5", "٣", "9" * 5000, "2147483648", "--1"):
-        assert deletion_cost(make_vmi(cost=text)) == 0
-    assert deletion_cost(make_vmi(cost="-2147483648")) == -(2**31)
-    assert DELETION_COST == "controller.kubernetes.io/pod-deletion-cost"
 
 
 def test_replicas_default_to_one():

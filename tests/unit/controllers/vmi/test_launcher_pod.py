@@ -1,14 +1,14 @@
 import msgspec
 import pytest
 from lightkube.models.core_v1 import PodSpec
-from tests.unit.controllers.make import make_vmi
+from tests.unit.controllers.make import make_vmi, pod
 
 from corral.api.kinds.core import pod_resources
 from corral.api.kinds.core.machine_nodes import MACHINE_NODES, TOLERATION
 from corral.api.kinds.core.pod import quality_of_service
 from corral.api.kinds.vmi.derived import pod_name
 from corral.api.quantity import bytes_of
-from corral.controllers.vmi.launcher_pod import compute_resources, pod_for
+from corral.controllers.vmi.launcher_pod import compute_resources, pod_for, relabelled
 
 
 def of(domain, **spec):
@@ -259,3 +259,14 @@ def test_the_service_account_of_a_volume_is_the_pods():
     spec = pod_for(of({}))["spec"]
     assert "serviceAccountName" not in spec
     assert spec["automountServiceAccountToken"] is False
+
+
+def test_the_pod_of_a_spare_that_was_handed_out_gets_the_labels_of_its_vmi():
+    spare = {"corral.dev/warm-pool": "spares", "corral.dev/template-hash": "0123"}
+    vmi = make_vmi(labels={"app": "web"})
+    one = pod(vmi)
+    assert relabelled(vmi, one) is None
+    one.metadata.labels = {**spare, "kubevirt.io": "virt-launcher"}
+    assert relabelled(make_vmi(labels=spare), one) is None
+    patch = relabelled(vmi, one)
+    assert patch == {"metadata": {"labels": {**dict.fromkeys(spare), "app": "web"}}}

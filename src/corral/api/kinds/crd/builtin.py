@@ -1,4 +1,4 @@
-"""CustomResourceDefinitions of built-in kinds that KubeVirt's and CDI's operators define elsewhere.
+"""CustomResourceDefinitions of built-in kinds: of KubeVirt, CDI and corral.
 
 Clients of the embedded server look for them to find out whether KubeVirt is installed, and which
 versions it serves; there they describe kinds of the table.  On a Kubernetes they define the kinds:
@@ -15,7 +15,7 @@ from corral.api.merge_keys import PATCH_KEY, PATCH_STRATEGY
 from corral.api.object import Document
 from corral.api.schema import structural
 
-_OPERATORS = {"cdi.kubevirt.io": "cdi-operator"}
+_OPERATORS = {"cdi.kubevirt.io": "cdi-operator", "corral.dev": "corral"}
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 _CONVERTED: Final = frozenset({"v1alpha2"})
 """Versions whose fields code converts: without conversion their manifests would lose fields."""
@@ -130,4 +130,4 @@ def _scale(scale: Scale) -> Document:
 def has_definition(kind: Kind) -> bool:
     """Return whether a built-in kind is one that operators define elsewhere."""
     is_operators = not kind.native and kind.schemas is None
-    return is_operators and kind.is_kept and kind.group.endswith("kubevirt.io")
+    return is_operators and kind.is_kept and kind.group.endswith(("kubevirt.io", "corral.dev"))

@@ -1,7 +1,7 @@
 from tests.unit.controllers.make import make_vmi
 
 from corral.api.object import Key
-from corral.controllers.replicaset.backoff import (
+from corral.reconcile.start_backoff import (
     IMMEDIATE_REPLACEMENTS,
     MAX_SECONDS,
     Backoff,

@@ -1,4 +1,4 @@
-"""Back-off for a replica set whose VMIs end right after their start.
+"""Back-off for a set, or a warm pool, whose VMIs end right after their start.
 
 KubeVirt replaces them without any delay, which keeps a node busy starting what cannot run. Here the
 first few are replaced at once; each one after that doubles the delay.
@@ -22,10 +22,10 @@ RESET_SECONDS = 600.0
 
 @dataclass(slots=True)
 class Streak:
-    """Consecutive early ends among the VMIs of one replica set."""
+    """Consecutive early ends among the VMIs of one set."""
 
-    generation: int
-    """Generation of the replica set; a change of its spec starts a new streak."""
+    revision: int | str
+    """Generation of the set, or hash of its template; another one starts a new streak."""
     last: float
     uids: set[str] = field(default_factory=set)
     name: str = ""
@@ -39,16 +39,18 @@ class Streak:
 
 
 class Backoff:
-    """The streaks of all replica sets, by uid of the set. In memory only, as in KubeVirt."""
+    """The streaks of all sets, by uid of the set. In memory only, as in KubeVirt."""
 
     def __init__(self) -> None:
         self._streaks: dict[str, Streak] = {}
 
-    def record(self, uid: str, generation: int, vmi: VirtualMachineInstance, now: float) -> None:
+    def record(
+        self, uid: str, revision: int | str, vmi: VirtualMachineInstance, now: float
+    ) -> None:
         """Record a VMI of the set if it ended early."""
         if not ended_early(vmi):
             return
-        streak = self._current(uid, generation, now) or Streak(generation, now)
+        streak = self._current(uid, revision, now) or Streak(revision, now)
         self._streaks[uid] = streak
         if vmi.metadata.uid not in streak.uids:
             streak.uids.add(vmi.metadata.uid)
@@ -56,10 +58,10 @@ class Backoff:
             streak.reason = vmi.status.reason
 
     def delay(
-        self, uid: str, generation: int, replicas: int, now: float
+        self, uid: str, revision: int | str, replicas: int, now: float
     ) -> tuple[float, Streak | None]:
         """Return the seconds until the set may create VMIs, and the streak behind the delay."""
-        streak = self._current(uid, generation, now)
+        streak = self._current(uid, revision, now)
         excess = streak.count - max(IMMEDIATE_REPLACEMENTS, replicas) if streak is not None else 0
         if streak is None or excess <= 0:
             return 0.0, None
@@ -71,12 +73,12 @@ class Backoff:
     def forget(self, uid: str) -> None:
         self._streaks.pop(uid, None)
 
-    def _current(self, uid: str, generation: int, now: float) -> Streak | None:
+    def _current(self, uid: str, revision: int | str, now: float) -> Streak | None:
         streak = self._streaks.get(uid)
         if streak is None:
             return None
         expired = now - streak.last > RESET_SECONDS
-        if expired or streak.generation != generation:
+        if expired or streak.revision != revision:
             del self._streaks[uid]
             return None
         return streak

@@ -1,0 +1,88 @@
+"""VirtualMachineWarmPool: VMIs that are started in advance, for sets and claims."""
+
+from typing import Annotated, ClassVar, Final, Literal
+
+import msgspec
+
+from corral.api.kinds.kubevirt.replicaset import ReplicaSetTemplate
+from corral.api.object import Condition, Object, Struct
+
+GROUP: Final = "corral.dev"
+
+WARM_POOL_LABEL: Final = "corral.dev/warm-pool"
+"""Label of a spare and of its pod: the warm pool.  It is removed when the spare is handed out."""
+TEMPLATE_HASH_LABEL: Final = "corral.dev/template-hash"
+"""Label of a spare and of its pod: the hash of the template that it was made from."""
+SPARE_LABELS: Final = (WARM_POOL_LABEL, TEMPLATE_HASH_LABEL)
+FROM_WARM_POOL: Final = "corral.dev/from-warm-pool"
+"""Annotation of a VMI that has been handed out: the warm pool that it comes from."""
+
+BOOT, CHECKPOINT = "Boot", "Checkpoint"
+RUNNING, PAUSED, SAVED = "Running", "Paused", "Saved"
+
+Replicas = Annotated[int, msgspec.Meta(ge=0, le=2147483647)]
+
+
+class TargetReference(Struct, kw_only=True):
+    """A reference to the set that spares are for, in the same namespace.
+
+    api_version: kubevirt.io/v1.
+    kind: VirtualMachineInstanceReplicaSet.
+    name: the name of the set.
+    """
+
+    api_version: str
+    kind: str
+    name: str
+
+
+class WarmPoolSpec(Struct, kw_only=True):
+    """Desired state of the warm pool: exactly one of targetRef and template.
+
+    target_ref: the set that the spares are for; they are made from its template.
+    template: template of the spares, for claims.
+    replicas: spares to keep ready, 1 by default.
+    start_from: how a spare starts: Boot (the default); Checkpoint is not supported yet.
+    state: what a spare is kept as: Running (the default); Paused and Saved are not supported yet.
+    max_age: age at which a spare is replaced, such as 24h; never by default.
+    """
+
+    target_ref: TargetReference | None = None
+    template: ReplicaSetTemplate | None = None
+    replicas: Replicas = 1
+    start_from: Literal["Boot", "Checkpoint"] = "Boot"
+    state: Literal["Running", "Paused", "Saved"] = "Running"
+    max_age: str | None = None
+
+
+class WarmPoolStatus(Struct, kw_only=True):
+    """Observed state of the warm pool.
+
+    replicas: spares that are neither finished nor being deleted.
+    ready_replicas: those of them that are ready to be handed out.
+    claimed: machines that were handed out and still exist.
+    label_selector: the selector of spares as text, for autoscalers.
+    observed_generation: the generation of the spec that this status is about.
+    conditions: Ready.
+    """
+
+    replicas: int = 0
+    ready_replicas: int = 0
+    claimed: int = 0
+    label_selector: str = ""
+    observed_generation: int = 0
+    conditions: list[Condition] = []
+
+
+class VirtualMachineWarmPool(Object, kw_only=True):
+    """Machines that are kept ready: a set or a claim that needs one is given a spare at once.
+
+    spec: desired state.
+    status: observed state.
+    """
+
+    api_version: ClassVar[str] = f"{GROUP}/v1alpha1"
+    kind: ClassVar[str] = "VirtualMachineWarmPool"
+
+    spec: WarmPoolSpec
+    status: WarmPoolStatus = msgspec.field(default_factory=WarmPoolStatus)

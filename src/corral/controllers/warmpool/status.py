@@ -1,0 +1,90 @@
+"""The status of a warm pool: counts, and the condition Ready with what keeps it from being so."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from corral.api.conditions import set_condition
+from corral.api.errors import ApiError
+from corral.api.kinds.corral.warm_pool import (
+    WARM_POOL_LABEL,
+    VirtualMachineWarmPool,
+    WarmPoolStatus,
+)
+from corral.api.object import Document
+from corral.controllers.warmpool.plan import Plan
+from corral.reconcile.start_backoff import Streak
+
+READY = "Ready"
+SPARES_READY = "SparesReady"
+TARGET_NOT_FOUND = "TargetNotFound"
+BACK_OFF = "BackOff"
+
+
+class Reason(NamedTuple):
+    """Why a warm pool is ready, or is not."""
+
+    reason: str
+    message: str
+
+    @property
+    def is_ready(self) -> bool:
+        return self.reason == SPARES_READY
+
+
+def reason(
+    pool: VirtualMachineWarmPool,
+    decided: Plan,
+    *,
+    has_template: bool,
+    errors: Sequence[ApiError],
+    streak: Streak | None,
+) -> Reason:
+    """Return whether all desired spares are ready, and if not, why."""
+    if not has_template:
+        target = pool.spec.target_ref
+        named = f"{target.kind} {target.name}" if target is not None else "its template"
+        message = f"spec.targetRef: {named} does not exist: create it, or delete this warm pool"
+        return Reason(TARGET_NOT_FOUND, message)
+    if errors:
+        failed = "FailedCreate" if decided.create else "FailedDelete"
+        return Reason(failed, str(errors[0]))
+    counts = f"{decided.ready_replicas} of {decided.desired} spares are ready"
+    if decided.ready_replicas >= decided.desired:
+        return Reason(SPARES_READY, counts)
+    if streak is not None:
+        return Reason(BACK_OFF, backing_off(streak))
+    return Reason("SparesStarting", counts)
+
+
+def backing_off(streak: Streak) -> str:
+    """Return the message about spares that end right after their start."""
+    last = f"{streak.name} ({streak.reason})" if streak.reason else streak.name
+    return (
+        f"{streak.count} spares ended right after their start, the last was {last}: "
+        "waiting longer and longer before the next is made"
+    )
+
+
+def changed(
+    pool: VirtualMachineWarmPool, decided: Plan, why: Reason, *, claimed: int, now: str
+) -> Document | None:
+    """Return the status of a pool; None where the stored one is the same."""
+    conditions = set_condition(
+        msgspec.to_builtins(pool.status.conditions),
+        READY,
+        "True" if why.is_ready else "False",
+        reason=why.reason,
+        message=why.message,
+        now=now,
+    )
+    status = {
+        "replicas": decided.replicas,
+        "readyReplicas": decided.ready_replicas,
+        "claimed": claimed,
+        "labelSelector": f"{WARM_POOL_LABEL}={pool.metadata.name}",
+        "observedGeneration": pool.metadata.generation,
+        "conditions": conditions,
+    }
+    return None if msgspec.convert(status, WarmPoolStatus) == pool.status else status

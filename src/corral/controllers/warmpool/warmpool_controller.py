@@ -1,0 +1,329 @@
+"""Controller of warm pools: makes spares, replaces those that are handed out, writes status."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from corral.api.errors import ApiError, Conflict
+from corral.api.kinds.corral.warm_pool import (
+    FROM_WARM_POOL,
+    WARM_POOL_LABEL,
+    VirtualMachineWarmPool,
+)
+from corral.api.kinds.kubevirt.replicaset import (
+    ReplicaSetTemplate,
+    VirtualMachineInstanceReplicaSet,
+)
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.api.time import rfc3339
+from corral.controllers.warmpool.plan import Leaving, Plan, new_spare, plan
+from corral.controllers.warmpool.status import (
+    BACK_OFF,
+    TARGET_NOT_FOUND,
+    Reason,
+    changed,
+    reason,
+)
+from corral.metrics import Family, counter, gauge
+from corral.reconcile.batch import for_each, slow_start_batch
+from corral.reconcile.context import ControllerContext
+from corral.reconcile.controller import Controller, Result
+from corral.reconcile.deletion import remove
+from corral.reconcile.expectations import Expectations
+from corral.reconcile.objects import controller_of, controller_uid, is_being_deleted
+from corral.reconcile.ownership import adopt, release
+from corral.reconcile.quota_retry import retry_on_quota_increase
+from corral.reconcile.replicas import is_active, is_ready
+from corral.reconcile.spares import Spares, pool_labels, template_hash
+from corral.reconcile.start_backoff import Backoff, Streak
+from corral.reconcile.workqueue import WorkQueue
+
+VMI = VirtualMachineInstance
+WarmPool = VirtualMachineWarmPool
+ReplicaSet = VirtualMachineInstanceReplicaSet
+
+COMPONENT = "virtualmachinewarmpool-controller"
+BATCH_SECONDS = 0.05
+"""Delay of events that only change counts in the status, so that they are handled together."""
+
+
+def controller(context: ControllerContext) -> Controller[Key]:
+    loop = WarmPools(context)
+    return Controller(
+        "warmpool",
+        loop.reconcile,
+        queue=loop.queue,
+        sources=(loop.spares.pools, loop.spares.sets, loop.spares.vmis),
+        families=loop.families,
+    )
+
+
+class WarmPools:
+    """Caches and state of the controller."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self.queue = WorkQueue[Key]()
+        self.spares = Spares(context)
+        self._context = context
+        self._client = context.client
+        self._recorder = context.recorder(COMPONENT)
+        self._expectations = Expectations[str](context.monotonic)
+        self._backoff = Backoff()
+        self._handed_out: Counter[tuple[Key, str]] = Counter()
+        """Spares handed out, by pool and kind of the new owner."""
+        self._created: Counter[Key] = Counter()
+        self.spares.vmis.index("warm-pool", _labelled)
+        self.spares.vmis.index("from-warm-pool", _origin)
+        self.spares.pools.handle(self._pool_changed)
+        self.spares.sets.handle(self._set_changed)
+        self.spares.vmis.handle(self._vmi_changed)
+        retry_on_quota_increase(context, self.queue)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Sync one warm pool.  The spares of one that is deleted go with it, as its dependents."""
+        pool = self.spares.pools.get(key)
+        if pool is None or is_being_deleted(pool):
+            return None
+        owned = await self._claim(pool)
+        template = self.spares.template(pool)
+        digest = None if template is None else template_hash(template)
+        delay, streak = self._backoff_delay(pool, owned, digest)
+        unmet = self._expectations.unmet_seconds(pool.metadata.uid)
+        now = self._context.clock()
+        decided = plan(pool, owned, digest, now, backing_off=delay > 0)
+        errors: list[ApiError] = []
+        if not unmet:
+            errors = await self._execute(pool, decided, template)
+        refused = [each for each in errors if not isinstance(each, Conflict)]
+        why = reason(
+            pool, decided, has_template=template is not None, errors=refused, streak=streak
+        )
+        await self._update_status(pool, decided, why)
+        if errors:
+            raise errors[0]
+        delays = [each for each in (delay, unmet, decided.next_seconds or 0.0) if each > 0]
+        return Result(min(delays)) if delays else None
+
+    async def _claim(self, pool: WarmPool) -> list[VMI]:
+        """Adopt spares without an owner, as of a deleted pool of this name; return all spares.
+
+        A VMI that a user took the label from is released: it belongs to nobody then.
+        """
+        name, uid = pool.metadata.name, pool.metadata.uid
+        owned, strays = list[VMI](), list[VMI]()
+        for vmi in self.spares.owned(pool):
+            is_labelled = vmi.metadata.labels.get(WARM_POOL_LABEL) == name
+            (owned if is_labelled else strays).append(vmi)
+        if strays:
+            await release(self._client, uid, strays)
+        labelled = self.spares.vmis.indexed("warm-pool", str(pool.key))
+        orphans = [vmi for vmi in labelled if not (controller_uid(vmi) or is_being_deleted(vmi))]
+        return owned + await adopt(self._client, pool, orphans)
+
+    def _backoff_delay(
+        self, pool: WarmPool, owned: Sequence[VMI], digest: str | None
+    ) -> tuple[float, Streak | None]:
+        now, uid = self._context.monotonic(), pool.metadata.uid
+        for vmi in owned:
+            if vmi.is_final:
+                self._backoff.record(uid, digest or "", vmi, now)
+        return self._backoff.delay(uid, digest or "", pool.spec.replicas, now)
+
+    # -- acting -----------------------------------------------------------------------------
+
+    async def _execute(
+        self, pool: WarmPool, decided: Plan, template: ReplicaSetTemplate | None
+    ) -> list[ApiError]:
+        if not decided.create and not decided.delete:
+            return []
+        self._expectations.expect(
+            pool.metadata.uid,
+            creations=decided.create,
+            deletions=[leaving.vmi.metadata.uid for leaving in decided.delete],
+        )
+        errors: list[ApiError] = []
+        if template is not None and decided.create:
+            errors = await self._create(pool, decided.create, template)
+        return errors + await self._delete(pool, decided.delete)
+
+    async def _create(
+        self, pool: WarmPool, count: int, template: ReplicaSetTemplate
+    ) -> list[ApiError]:
+        target, uid = self.spares.target(pool), pool.metadata.uid
+        # Named as its target names its VMIs, whose equal a spare becomes.
+        prefix = f"{pool.metadata.name}-" if target is None else target.metadata.name
+        document = new_spare(pool, template, prefix=prefix, digest=template_hash(template))
+
+        async def create(_: int) -> None:
+            try:
+                created = await self._client.create(VMI, document)
+            except ApiError as error:
+                self._expectations.creation_observed(uid)
+                message = f"Error creating spare: {error}"
+                self._recorder.event(pool, "Warning", "FailedCreate", message)
+                raise
+            self._created[pool.key] += 1
+            message = f"Created spare {created.metadata.name}"
+            self._recorder.event(pool, "Normal", "SuccessfulCreate", message)
+
+        tried, errors = await slow_start_batch(range(count), create)
+        self._expectations.creation_observed(uid, count - tried)
+        return errors
+
+    async def _delete(self, pool: WarmPool, spares: Sequence[Leaving]) -> list[ApiError]:
+        async def delete(leaving: Leaving) -> None:
+            vmi, why = leaving
+            metadata = vmi.metadata
+            try:
+                # By version: one that is handed out meanwhile is no spare any more.
+                version = metadata.resource_version
+                deleted = await remove(self._client, VMI, vmi.key, metadata.uid, version=version)
+            except ApiError as error:
+                self._expectations.deletion_observed(pool.metadata.uid, metadata.uid)
+                if not isinstance(error, Conflict):
+                    message = f"Error deleting spare {metadata.name}: {error}"
+                    self._recorder.event(pool, "Warning", "FailedDelete", message)
+                raise
+            if deleted:
+                message = f"Deleted spare {metadata.name}: {why}"
+                self._recorder.event(pool, "Normal", "SuccessfulDelete", message)
+            else:
+                self._expectations.deletion_observed(pool.metadata.uid, metadata.uid)
+
+        return await for_each(spares, delete)
+
+    # -- status -----------------------------------------------------------------------------
+
+    async def _update_status(self, pool: WarmPool, decided: Plan, why: Reason) -> None:
+        claimed = len(self.spares.vmis.indexed("from-warm-pool", str(pool.key)))
+        now = rfc3339(self._context.clock())
+        status = changed(pool, decided, why, claimed=claimed, now=now)
+        if status is None:
+            return
+        before = {each.reason for each in pool.status.conditions}
+        if why.reason not in before and why.reason in (BACK_OFF, TARGET_NOT_FOUND):
+            self._recorder.event(pool, "Warning", why.reason, why.message)
+        await self._client.patch(WarmPool, pool.key, {"status": status}, subresource="status")
+
+    def families(self) -> Iterable[Family]:
+        """Return the metrics of warm pools; none where there are none."""
+        pools = list(self.spares.pools.items())
+        if not pools:
+            return ()
+        spares = gauge("corral_warm_pool_spares", "Spares of a warm pool.")
+        ready = gauge("corral_warm_pool_spares_ready", "Spares that may be handed out.")
+        desired = gauge("corral_warm_pool_spares_desired", "Desired spares of a warm pool.")
+        refills = counter("corral_warm_pool_refills_total", "Spares that were created.")
+        handed_out = counter(
+            "corral_warm_pool_hand_outs_total", "Spares handed out, by kind of the new owner."
+        )
+        for pool in pools:
+            labels = pool_labels(pool.key)
+            spares.add(pool.status.replicas, labels)
+            ready.add(pool.status.ready_replicas, labels)
+            desired.add(pool.spec.replicas, labels)
+            refills.add(self._created[pool.key], labels)
+        for (key, kind), count in self._handed_out.items():
+            handed_out.add(count, {**pool_labels(key), "kind": kind})
+        return spares, ready, desired, refills, handed_out
+
+    # -- event handlers ---------------------------------------------------------------------
+
+    def _pool_changed(self, old: WarmPool | None, new: WarmPool | None) -> None:
+        if new is None:
+            assert old is not None
+            self._backoff.forget(old.metadata.uid)
+            self._created.pop(old.key, None)
+            for address in [each for each in self._handed_out if each[0] == old.key]:
+                del self._handed_out[address]
+        elif old is None or old.spec != new.spec:
+            self.queue.add(new.key)
+        else:
+            self.queue.add_after(new.key, BATCH_SECONDS)  # most often our own status
+
+    def _set_changed(self, old: ReplicaSet | None, new: ReplicaSet | None) -> None:
+        changed_set = new or old
+        assert changed_set is not None
+        if (
+            old is not None
+            and new is not None
+            and old.spec.template == new.spec.template
+            and is_being_deleted(old) is is_being_deleted(new)
+        ):
+            return
+        for pool in self.spares.pools_of(changed_set):
+            self.queue.add(pool.key)
+
+    def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
+        keys = {key for vmi in (old, new) if vmi is not None and (key := _pool_key(vmi))}
+        if not keys or (old is not None and new is not None and not _affects_pool(old, new)):
+            return
+        if old is not None and new is not None and _is_handed_out(old, new):
+            self._record_hand_out(new)
+        for key in keys:
+            self._observe(key, old, new)
+            lost = old is not None and _is_spare(old) and (new is None or not _is_spare(new))
+            if lost or (new is not None and not is_active(new)):
+                self.queue.add(key)
+            else:
+                self.queue.add_after(key, BATCH_SECONDS)
+
+    def _observe(self, key: Key, old: VMI | None, new: VMI | None) -> None:
+        """Count what the pool expected to see."""
+        pool = self.spares.pools.get(key)
+        if pool is None:
+            return
+        if old is None and new is not None and controller_uid(new) == pool.metadata.uid:
+            self._expectations.creation_observed(pool.metadata.uid)
+        if old is not None and (new is None or is_being_deleted(new) or not _is_spare(new)):
+            self._expectations.deletion_observed(pool.metadata.uid, old.metadata.uid)
+
+    def _record_hand_out(self, vmi: VMI) -> None:
+        key, owner = _pool_key(vmi), controller_of(vmi)
+        pool = None if key is None else self.spares.pools.get(key)
+        if pool is None or owner is None:
+            return
+        self._handed_out[pool.key, owner.kind] += 1
+        message = f"Handed out {vmi.metadata.name} to {owner.kind} {owner.name}"
+        self._recorder.event(pool, "Normal", "HandedOut", message)
+
+
+def _is_spare(vmi: VMI) -> bool:
+    return WARM_POOL_LABEL in vmi.metadata.labels
+
+
+def _is_handed_out(old: VMI, new: VMI) -> bool:
+    return _is_spare(old) and not _is_spare(new) and FROM_WARM_POOL in new.metadata.annotations
+
+
+def _pool_key(vmi: VMI) -> Key | None:
+    """Return the pool of a spare, or the one that a VMI comes from."""
+    metadata = vmi.metadata
+    name = metadata.labels.get(WARM_POOL_LABEL) or metadata.annotations.get(FROM_WARM_POOL)
+    return Key(metadata.namespace, name) if name else None
+
+
+def _labelled(vmi: VMI) -> Sequence[str]:
+    """Return the pool that a VMI is labelled with, whoever controls it."""
+    name = vmi.metadata.labels.get(WARM_POOL_LABEL)
+    return (str(Key(vmi.metadata.namespace, name)),) if name else ()
+
+
+def _origin(vmi: VMI) -> Sequence[str]:
+    """Return the pool that a VMI was handed out by."""
+    name = vmi.metadata.annotations.get(FROM_WARM_POOL)
+    if not name or _is_spare(vmi) or is_being_deleted(vmi):
+        return ()
+    return (str(Key(vmi.metadata.namespace, name)),)
+
+
+def _affects_pool(old: VMI, new: VMI) -> bool:
+    """Report whether a change of a VMI affects the counts or the plan of its pool."""
+    return (
+        is_active(old) is not is_active(new)
+        or is_ready(old) is not is_ready(new)
+        or old.status.phase != new.status.phase
+        or is_being_deleted(old) is not is_being_deleted(new)
+        or old.metadata.labels != new.metadata.labels
+        or old.metadata.owner_references != new.metadata.owner_references
+    )

@@ -1,0 +1,91 @@
+import msgspec
+import pytest
+from tests.unit.controllers.warmpool.test_plan import DIGEST, NOW, spare, warm_pool
+
+from corral.api.errors import Forbidden
+from corral.controllers.warmpool import status
+from corral.controllers.warmpool.plan import plan
+from corral.controllers.warmpool.status import changed, reason
+from corral.reconcile.start_backoff import Streak
+
+
+def decided(*spares, replicas=2, digest=DIGEST):
+    return plan(warm_pool(replicas), spares, digest, NOW)
+
+
+NO_TARGET = "spec.targetRef: x web does not exist: create it, or delete this warm pool"
+
+
+def streak():
+    return Streak("x", 0.0, uids={"1", "2", "3", "4"}, name="web4", reason="BootFailed")
+
+
+@pytest.mark.parametrize(
+    ("spares", "fields", "expected"),
+    [
+        ((spare("a"), spare("b")), {}, ("SparesReady", "2 of 2 spares are ready")),
+        ((spare("a"),), {}, ("SparesStarting", "1 of 2 spares are ready")),
+        (
+            (spare("a"),),
+            {"errors": [Forbidden("exceeded quota: small")]},
+            ("FailedCreate", "exceeded quota: small"),
+        ),
+        (
+            (spare("a"), spare("b"), spare("c")),
+            {"errors": [Forbidden("not now")]},
+            ("FailedDelete", "not now"),
+        ),
+        (
+            (),
+            {"streak": streak()},
+            ("BackOff", status.backing_off(streak())),
+        ),
+        (
+            (spare("a"), spare("b")),
+            {"streak": streak()},
+            ("SparesReady", "2 of 2 spares are ready"),
+        ),
+        (
+            (),
+            {"has_template": False},
+            ("TargetNotFound", NO_TARGET),
+        ),
+    ],
+)
+def test_the_reason_says_what_keeps_the_pool_from_being_ready(spares, fields, expected):
+    options = {"has_template": True, "errors": [], "streak": None} | fields
+    why = reason(warm_pool(2), decided(*spares), **options)
+    assert (why.reason, why.message) == expected
+    assert why.is_ready is (expected[0] == "SparesReady")
+
+
+def test_a_status_is_written_when_something_changes_alone():
+    pool, present = warm_pool(2), decided(spare("a"), spare("b"))
+    why = reason(pool, present, has_template=True, errors=[], streak=None)
+    written = changed(pool, present, why, claimed=0, now="2026-01-01T00:00:00Z")
+    assert written == {
+        "replicas": 2,
+        "readyReplicas": 2,
+        "claimed": 0,
+        "labelSelector": "corral.dev/warm-pool=spares",
+        "observedGeneration": 0,
+        "conditions": [
+            {
+                "type": "Ready",
+                "status": "True",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+                "reason": "SparesReady",
+                "message": "2 of 2 spares are ready",
+            }
+        ],
+    }
+    pool.status = msgspec.convert(written, type(pool.status))
+    assert changed(pool, present, why, claimed=0, now="2026-01-01T00:00:09Z") is None
+    assert changed(pool, present, why, claimed=1, now="2026-01-01T00:00:09Z") is not None
+
+
+def test_the_message_of_a_back_off_names_the_last_spare():
+    assert status.backing_off(streak()) == (
+        "4 spares ended right after their start, the last was web4 (BootFailed): "
+        "waiting longer and longer before the next is made"
+    )
