@@ -167,7 +167,23 @@ def _container(facts: Facts, container: Container, part: str, old: Document, now
         "started": phase == "Running",
         "restartCount": 0,
         "state": state,
+        **_resources(container),
     }
+
+
+def _resources(container: Container) -> Document:
+    """Return what the container has: what its spec says, as a machine follows that while it runs.
+
+    Kubernetes takes a running container without ``resources`` for one whose node cannot resize
+    pods, and refuses ``pods/resize`` (validation.go, isPodResizeRequestSupported).
+    """
+    has = container.resources
+    requests, limits = (has.requests or {}, has.limits or {}) if has is not None else ({}, {})
+    resources = {"requests": requests} if requests else {}
+    if limits:
+        resources["limits"] = limits
+    allocated = {"allocatedResources": requests} if requests else {}
+    return {**allocated, "resources": resources}
 
 
 def _passes(facts: Facts, container: Container, previous: Document) -> bool:
