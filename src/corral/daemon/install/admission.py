@@ -20,7 +20,14 @@ from corral.api.object import Document
 from corral.daemon.install.definitions import defined_kinds
 from corral.daemon.install.options import CONTROLLERS, Options, document
 from corral.server.authn.service_accounts import user_name
-from corral.server.extension.webhooks import MUTATE_PATH, VALIDATE_PATH, mutates, validates
+from corral.server.extension.webhooks import (
+    EVICT_PATH,
+    MUTATE_PATH,
+    VALIDATE_PATH,
+    mutates,
+    validates,
+)
+from corral.server.subresources.kubevirt.evacuation import WEBHOOK as EVICTION_WEBHOOK
 
 _API_VERSION: Final = f"{GROUP}/v1"
 TIMEOUT_SECONDS: Final = 10
@@ -60,6 +67,7 @@ def _mutating(options: Options) -> Iterator[Document]:
 
 
 def _validating(options: Options) -> Iterator[Document]:
+    yield _evictions(options)
     for kind in defined_kinds():
         if not validates(kind):
             continue
@@ -75,6 +83,40 @@ def _validating(options: Options) -> Iterator[Document]:
 def _webhook(
     name: str, kind: Kind, operations: Sequence[str], path: str, options: Options
 ) -> dict[str, Any]:
+    conditions = [_NOT_A_NODE, _NOT_ENDING, _not_our_status(options)]
+    resource = {
+        "apiGroups": [kind.group],
+        "apiVersions": ["*"],
+        "resources": [kind.plural],
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+    }
+    rule = {**resource, "operations": list(operations)}
+    return _served(options, name=name, path=path, conditions=conditions, rule=rule)
+
+
+def _evictions(options: Options) -> Document:
+    """Return the webhook that has machines migrate rather than evicts them."""
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": ["pods/eviction"],
+        "scope": "Namespaced",
+    }
+    only_machines = {
+        "name": "only-machines",
+        "expression": "object.metadata.name.startsWith('virt-launcher')",
+    }
+    webhook = _served(
+        options, name=EVICTION_WEBHOOK, path=EVICT_PATH, conditions=[only_machines], rule=rule
+    )
+    return {**webhook, "sideEffects": "NoneOnDryRun"}
+
+
+def _served(
+    options: Options, *, name: str, path: str, conditions: Sequence[Document], rule: Document
+) -> Document:
+    """Return a webhook that the controllers serve at a path."""
     return {
         "name": name,
         "admissionReviewVersions": ["v1"],
@@ -87,17 +129,9 @@ def _webhook(
             }
         },
         "failurePolicy": "Fail",
-        "matchConditions": [_NOT_A_NODE, _NOT_ENDING, _not_our_status(options)],
+        "matchConditions": list(conditions),
         "matchPolicy": "Equivalent",
-        "rules": [
-            {
-                "apiGroups": [kind.group],
-                "apiVersions": ["*"],
-                "operations": list(operations),
-                "resources": [kind.plural],
-                "scope": "Namespaced" if kind.namespaced else "Cluster",
-            }
-        ],
+        "rules": [rule],
         "sideEffects": "None",
         "timeoutSeconds": TIMEOUT_SECONDS,
     }

@@ -43,6 +43,7 @@ class AdmissionRequest(msgspec.Struct, frozen=True, rename="camel"):
     user_info: UserInfo = UserInfo()
     object: Document | None = None
     old_object: Document | None = None
+    dry_run: bool = False
 
 
 class _Review(msgspec.Struct, rename="camel"):

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from corral.server.extension.webhooks import MUTATE_PATH, VALIDATE_PATH
+from corral.server.extension.webhooks import PATHS
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class ExtensionApp:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket" or scope["path"].startswith(("/apis", "/openapi")):
             await self.api(scope, receive, send)
-        elif scope["path"] in (MUTATE_PATH, VALIDATE_PATH):
+        elif scope["path"] in PATHS:
             await self.webhooks(scope, receive, send)
         else:
             await self.health(scope, receive, send)

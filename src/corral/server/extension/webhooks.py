@@ -29,14 +29,16 @@ from corral.server.admission.clone_authorization import CloneAuthorization
 from corral.server.admission.instancetypes import Instancetypes
 from corral.server.admission.migrations import Migrations
 from corral.server.asgi import read_body, request_of, send_response
-from corral.server.extension import admission_review
+from corral.server.extension import admission_review, evictions
 from corral.server.extension.admission_review import AdmissionRequest
-from corral.server.extension.remote_objects import RemoteObjects
+from corral.server.extension.remote_objects import RemoteObjects, RemoteRest
 from corral.server.request.call import Call, json_response, storage
 from corral.server.response.errors import error_response
 
 MUTATE_PATH: Final = "/admission/mutate"
 VALIDATE_PATH: Final = "/admission/validate"
+EVICT_PATH: Final = "/admission/evict"
+PATHS: Final = frozenset({MUTATE_PATH, VALIDATE_PATH, EVICT_PATH})
 CONTROLLERS: Final = User(name="system:serviceaccount:kubevirt:kubevirt-controller")
 """Our own controllers, as the functions of admission know them."""
 MAX_REVIEWS: Final = 64
@@ -110,9 +112,13 @@ class Webhooks:
     async def review(self, path: str, body: bytes) -> bytes:
         """Return the response to an AdmissionReview.  Raises BadRequest for one that is none."""
         request = admission_review.decode(body)
-        call = self._call(request)
+        evicts = path == EVICT_PATH
+        call = evictions.call_of(request) if evicts else self._call(request)
         objects = RemoteObjects(self._client)
         try:
+            if evicts:
+                rest = RemoteRest(self._client, objects)
+                return await rest.answer(lambda: evictions.review(rest, call, request))
             if path == MUTATE_PATH:
                 return await objects.evaluate(lambda: self._mutate(objects, call, request))
             return await objects.evaluate(lambda: self._validate(objects, call, request))

@@ -21,7 +21,6 @@ from corral.api.errors import (
     TooManyRequests,
 )
 from corral.api.kind import at
-from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.pod_disruption_budget import (
     ALWAYS_ALLOW,
     DISRUPTION_ALLOWED,
@@ -65,7 +64,8 @@ async def answer(rest: Rest, call: Call) -> Response:
     deletion = delete.plan_deletion(rest, call, record, options)
     denied = await evacuation.denial(rest, call, pod, admitted)
     if denied is not None:
-        await _store_marked(rest, call, denied.marked, dry_run=options.dry_run)
+        if not options.dry_run:
+            await evacuation.store_marked(rest, call, denied.marked)
         raise denied.error()
     now = rfc3339(rest.now())
     budget = None if _is_over(pod) else _budget(rest, pod)
@@ -74,7 +74,8 @@ async def answer(rest: Rest, call: Call) -> Response:
             budget = spent(budget, pod, now)
         except TooManyRequests:
             marked = await evacuation.requested_replacement(rest, call, pod)
-            await _store_marked(rest, call, marked, dry_run=options.dry_run)
+            if not options.dry_run:
+                await evacuation.store_marked(rest, call, marked)
             raise
     if not options.dry_run:
         if deletion is not None:
@@ -85,13 +86,6 @@ async def answer(rest: Rest, call: Call) -> Response:
         await asyncio.gather(*staged)
     status = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
     return json_response(encode({**status, "code": 201}), status=201)
-
-
-async def _store_marked(rest: Rest, call: Call, marked: Document | None, *, dry_run: bool) -> None:
-    """Store a VMI that an eviction has marked."""
-    if marked is not None and not dry_run:
-        key = Key(call.namespace, marked["metadata"]["name"])
-        await rest.store.write(storage(VIRTUAL_MACHINE_INSTANCE), key, marked)
 
 
 def _options(call: Call, eviction: Document) -> delete.Options:

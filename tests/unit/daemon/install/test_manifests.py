@@ -14,6 +14,7 @@ from corral.client import kubeconfig
 from corral.daemon.install import manifests
 from corral.daemon.install.options import CONTROLLERS, NODE, OURS, Options
 from corral.server.extension.webhooks import mutates, validates
+from corral.server.subresources.kubevirt.evacuation import WEBHOOK as EVICTIONS
 
 OPTIONS = Options(namespace="elsewhere", image="images.example.com/corral:1")
 DOCUMENTS = list(manifests.documents(OPTIONS))
@@ -74,6 +75,8 @@ def test_each_kind_that_needs_them_has_its_webhooks(configuration, checks):
     operations = {}
     for webhook in found["webhooks"]:
         assert webhook["failurePolicy"] == "Fail"
+        if webhook["name"] == EVICTIONS:
+            continue
         assert webhook["sideEffects"] == "None"
         (rule,) = webhook["rules"]
         (resource,), (group,) = rule["resources"], rule["apiGroups"]
@@ -83,6 +86,16 @@ def test_each_kind_that_needs_them_has_its_webhooks(configuration, checks):
         for kind in KINDS
         if has_definition(kind) and checks(kind)
     }
+
+
+def test_evictions_of_machines_alone_have_a_webhook():
+    (found,) = of_kind("ValidatingWebhookConfiguration")
+    (webhook,) = (each for each in found["webhooks"] if each["name"] == EVICTIONS)
+    (rule,) = webhook["rules"]
+    assert (rule["resources"], rule["operations"]) == (["pods/eviction"], ["CREATE"])
+    assert webhook["sideEffects"] == "NoneOnDryRun"
+    (condition,) = webhook["matchConditions"]
+    assert condition["expression"] == "object.metadata.name.startsWith('virt-launcher')"
 
 
 @pytest.mark.parametrize(

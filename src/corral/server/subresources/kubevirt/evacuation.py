@@ -92,6 +92,12 @@ async def requested_replacement(rest: Updates, call: Call, pod: Document) -> Doc
     return await rest.evaluate_update(_ours(call, record.key.name), record, vmi)
 
 
+async def store_marked(rest: Updates, call: Call, marked: Document | None) -> None:
+    """Store the VMI that an eviction has marked, if it has marked one."""
+    if marked is not None:
+        await rest.put(_ours(call, marked["metadata"]["name"]), marked)
+
+
 def _asks(rest: Updates, call: Call, owner: Document) -> bool:
     """Return whether the owner of a VMI is a set that replaces after another one is ready."""
     if not owner.get("controller") or owner.get("kind") != REPLICA_SET.name:
