@@ -54,7 +54,8 @@ from corral.store import Store
 
 AUTHORITY = trustme.CA()
 PROXIES = trustme.CA()
-KUBERNETES = KindTable(kind for kind in KINDS if not kind.group.endswith("kubevirt.io"))
+OURS = ("kubevirt.io", "corral.dev")
+KUBERNETES = KindTable(kind for kind in KINDS if not kind.group.endswith(OURS))
 SETS = "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstancereplicasets"
 
 
