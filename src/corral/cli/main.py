@@ -43,6 +43,10 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "expose": "corral.cli.virtctl.expose",
         "image-upload": "corral.cli.virtctl.image_upload",
     },
+    "Machines in an instant": {
+        "checkpoint": "corral.cli.manager.checkpoint",
+        "fork": "corral.cli.manager.checkpoint",
+    },
     "Manifests by flags, in virtctl's grammar": {"create": "corral.cli.virtctl.create"},
     "Power, volumes and guest information, in virtctl's grammar": {
         "start": "corral.cli.virtctl.power",

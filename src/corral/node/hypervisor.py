@@ -99,6 +99,17 @@ class Memory:
     shape: tuple[str, ...]
 
 
+class Pages(NamedTuple):
+    """A file that a guest has its memory in.
+
+    shared: the guest writes to the file; otherwise it gets a copy of its own of each page that it
+    writes to, and shares the others with all guests of that file.
+    """
+
+    path: Path
+    shared: bool = False
+
+
 class Launcher(NamedTuple):
     """The environment in which a machine is started.
 
@@ -116,7 +127,8 @@ class Definition:
 
     Without a ``network`` its interfaces use the hypervisor's user network; with a ``memory`` its
     guest resumes from there instead of booting; one that ``receives`` gets its guest from another
-    machine (``Guest.receive``), whose ``machine_type`` it has.
+    machine (``Guest.receive``), whose ``machine_type`` it has.  With ``pages`` its memory is in a
+    file; a ``memory`` then lacks what is there.
     """
 
     vmi: VirtualMachineInstance
@@ -126,6 +138,7 @@ class Definition:
     memory: Memory | None = None
     receives: bool = False
     machine_type: str = ""
+    pages: Pages | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,11 +431,12 @@ class Guest(Protocol):
         ``processors``: how many CPUs it may use, which may be a fraction of one.
         """
 
-    async def save(self, descriptor: int) -> None:
+    async def save(self, descriptor: int, *, without_pages: bool = False) -> None:
         """Stop the guest, and write its memory and the state of its devices to an open file.
 
-        None of its disks is written from then on, unless it is resumed.  After a failure the guest
-        stays stopped, too.
+        ``without_pages``: leave out memory that is in a shared file (``Pages``).  None of its disks
+        is written from then on, unless it is resumed.  After a failure the guest stays stopped,
+        too.
         """
 
     async def cancel_save(self) -> None:

@@ -23,6 +23,7 @@ from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.api.volume_binding import is_finished
+from corral.node.agent.checkpoints import CheckpointSync, NodeCheckpoints
 from corral.node.agent.hang_detector import HangDetector
 from corral.node.agent.host_parts import HostParts
 from corral.node.agent.machines import Machines
@@ -93,6 +94,7 @@ class Agent:
         self._host = _host(
             name, host, hypervisor, capacity or measure(directory), address, retired=retired
         )
+        checkpoints = NodeCheckpoints(context.client, directory)
         self._machines = Machines(
             context,
             name,
@@ -103,8 +105,10 @@ class Agent:
             due=self._queue.add,
             step=self._on_step,
             start_tasks=self._start_guest_tasks,
+            checkpoints=checkpoints,
             lease=lease,
         )
+        self._checkpoints = CheckpointSync(context, name, checkpoints, self._machines, hypervisor)
         self._fencing = (
             SelfFencing(context.client, name, lease, self._machines, watchdog)
             if lease is not None
@@ -184,6 +188,7 @@ class Agent:
             self._pods.handle(self._on_pod)
             self._instances.handle(self._on_instance)
             tasks.start(self._controller.run(), name="pods")
+            tasks.start(self._checkpoints.run(), name="checkpoints")
             if not self._host.retired:
                 await asyncio.Event().wait()  # until cancelled
             await self._machines.empty.wait()

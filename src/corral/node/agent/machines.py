@@ -13,19 +13,22 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.agent.host_parts import HostParts
 from corral.node.fencing.lease import NodeLease
-from corral.node.hypervisor import Drive, Hypervisor, StuckError
+from corral.node.hypervisor import Drive, GuestError, Hypervisor, StuckError
 from corral.node.kubelet.logs import Logs
 from corral.node.machine.boot_slots import BootSlots
 from corral.node.machine.dependencies import Dependencies
 from corral.node.machine.disk_leases import LEASED, MachineLeases
 from corral.node.machine.exclusive_starts import ExclusiveStarts
 from corral.node.machine.lifecycle import Machine
+from corral.node.machine.memory.checkpoint import CheckpointError
+from corral.node.machine.memory.fork import Checkpoints
 from corral.node.machine_index import MachineIndex
 from corral.node.metrics.vmi_metrics import Step
 from corral.node.network.attachment import Networking
 from corral.node.state import machine_record as records
 from corral.node.state.events import MachineEventRecorder
 from corral.node.state.machine_record import Record, Stage
+from corral.node.storage.checkpoint_files import Checkpoint, CheckpointFiles
 from corral.node.storage.saved_memory_claims import SavedMemoryClaims
 from corral.reconcile.context import ControllerContext
 
@@ -60,6 +63,7 @@ class Machines:
         due: Callable[[Key], None],
         step: Step,
         start_tasks: StartTasks,
+        checkpoints: Checkpoints | None = None,
         lease: NodeLease | None = None,
     ) -> None:
         client, storages = context.client, host.storages
@@ -89,6 +93,7 @@ class Machines:
         self._hypervisor = hypervisor
         self._limits = host.limits
         self._targets = host.targets
+        self._checkpoints = checkpoints
         self._boot_slots = BootSlots(hypervisor.boots_at_once, size=boots_at_once)
         self._lease = lease
         self._starts = ExclusiveStarts(client, lease)
@@ -163,6 +168,7 @@ class Machines:
             recorder=recorder,
             on_step=partial(self._on_step, record),
             saved_memories=self.saved_memories,
+            checkpoints=self._checkpoints,
             limits=self._limits,
             start_guest_tasks=partial(self._start_tasks, vmi, recorder),
             targets=self._targets,
@@ -200,6 +206,17 @@ class Machines:
         if (last := self.index.instance(machine.record.uid) or vmi) is not None:
             for other in self.index.waiting(last):
                 other.retry()
+
+    async def checkpoint(
+        self, machine: Machine, vmi: VirtualMachineInstance, files: CheckpointFiles
+    ) -> Checkpoint:
+        """Make a checkpoint of a machine.  Raises CheckpointError."""
+        try:
+            guest = machine.guest
+        except GuestError as error:
+            raise CheckpointError("NotRunning", str(error)) from error
+        prepare = partial(self._prepare, machine, vmi)
+        return await machine.checkpoint.make(files, guest, vmi, prepare)
 
     async def _prepare(
         self, machine: Machine, vmi: VirtualMachineInstance | None

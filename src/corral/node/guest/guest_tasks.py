@@ -11,6 +11,7 @@ from corral.api.kinds import kind_of
 from corral.api.kinds.vmi.live_update import has_room
 from corral.api.kinds.vmi.referenced_objects import references
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.guest import fork_identity
 from corral.node.guest.access_credentials import Credentials, applied_by_agent
 from corral.node.guest.resizing import Resizes
 from corral.node.guest.volume_hotplug import HotPlug
@@ -68,6 +69,8 @@ class GuestTasks:
             self._resizes.start_tasks(tasks, machine, recorder)
         if is_probed(vmi) or machine.facts.unhealthy:
             tasks.start(Prober(vmi, self._ports, recorder).run(machine), name="probe")
+        if machine.record.fork_of:
+            tasks.start(fork_identity.renew(machine, vmi, recorder), name="identity")
         if applied_by_agent(vmi):
             tasks.start(self._credentials.run(machine, vmi, recorder), name="let in")
 

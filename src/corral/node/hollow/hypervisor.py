@@ -381,7 +381,7 @@ class HollowGuest:
     async def reboot(self) -> None:
         await self.reset()
 
-    async def save(self, descriptor: int) -> None:
+    async def save(self, descriptor: int, *, without_pages: bool = False) -> None:  # noqa: ARG002
         self._cancel_timers()
         self._account()
         self._state.stopped = True

@@ -78,6 +78,12 @@ def inspect(path: Path, name: str, limits: Limits) -> Disk:
     return Disk("raw", size)
 
 
+def virtual_size(path: Path) -> int:
+    """Return the size of a qcow2 disk that was made here, in bytes.  Raises OSError."""
+    with path.open("rb") as file:
+        return int(_HEADER.unpack(file.read(_HEADER.size))[5])
+
+
 def _check_virtual_size(size: int, name: str, limits: Limits) -> None:
     if not _SECTOR <= size <= limits.virtual_bytes:
         raise invalid_disk(

@@ -13,15 +13,18 @@ order of the steps:
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from corral.aio import Background, Signal, run_until, wait_at_most
-from corral.api.kinds.vmi.saved_memory import restores_from
+from corral.api.kinds.vmi.saved_memory import restores_from, starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.failures import describe
 from corral.node.fencing.watchdog import FENCED
 from corral.node.hypervisor import (
     Change,
@@ -37,6 +40,8 @@ from corral.node.limits.bounds import Bounds
 from corral.node.limits.limits import Limits
 from corral.node.machine.boot_slots import BootSlots, Slot
 from corral.node.machine.disk_leases import MachineLeases
+from corral.node.machine.memory.checkpoint import MemoryCheckpoint
+from corral.node.machine.memory.fork import Checkpoints, MemoryFork
 from corral.node.machine.memory.restore import MemoryRestore
 from corral.node.machine.memory.save import MemorySave
 from corral.node.machine.migration.arrival import Arrival
@@ -97,6 +102,7 @@ class Machine:
         on_step: OnStep,
         start_guest_tasks: StartGuestTasks,
         saved_memories: SavedMemoryClaims | None = None,
+        checkpoints: Checkpoints | None = None,
         limits: Limits | None = None,
         targets: MigrationTargets | None = None,
         users: Users = lambda _vmi, _volume: "",
@@ -113,6 +119,7 @@ class Machine:
         self._leases = leases or MachineLeases()
         self._save = MemorySave(self._state, saved_memories)
         self._restore = MemoryRestore(self._state, saved_memories)
+        self._fork = MemoryFork(self._state, checkpoints)
         self._recheck = Signal()
         self._limits = MachineLimits(self._state, limits, self._recheck.set)
         self._startup = Startup(
@@ -121,6 +128,7 @@ class Machine:
             networking=networking,
             boot_slots=boot_slots,
             restore=self._restore,
+            fork=self._fork,
             limits=self._limits,
             started=self._on_started,
             users=users,
@@ -129,6 +137,8 @@ class Machine:
         )
         targets = self._targets = targets if targets is not None else MigrationTargets()
         self.departure = Departure(self._state, targets.reach, networking, self._leases)
+        idle = (self._save.idle, self.departure.idle)
+        self.checkpoint = MemoryCheckpoint(self._state, hypervisor, networking, idle)
         self.arrival = Arrival(
             self._state,
             hypervisor=hypervisor,
@@ -140,7 +150,8 @@ class Machine:
             require=require,
         )
         self._guest: Guest | None = None
-        self._agent_up = Signal()
+        self.agent_up = Signal()
+        """Set once the guest agent has connected."""
         self._guest_info_due = Signal()
         self._stop = Signal()
         self._bounds = record.bounds
@@ -209,6 +220,14 @@ class Machine:
         if self.record.stage not in runs_nothing and not self.facts.fenced:
             self._state.record_cause(fenced=FENCED_MESSAGE)
             self.stop(0)
+
+    def record_identity(self) -> None:
+        """Record that the guest of a fork has an identity of its own.
+
+        On a full disk it is not, and the next manager renews the identity once more.
+        """
+        with suppress(OSError):
+            self._state.write(msgspec.structs.replace(self.record, fork_of=""))
 
     def mark_exclusive(self) -> None:
         """Record that two of it must never run."""
@@ -331,7 +350,8 @@ class Machine:
         await self._adopt_network(self._guest, vmi)
         await self._limits.reapply(self._guest)
         if self.record.stage is Stage.WAKING:
-            await self._restore.resume_interrupted(self._guest)
+            source = self._fork if self.record.fork_of else self._restore
+            await source.resume_interrupted(self._guest)
         elif self._guest.halted:
             await self._startup.run_guest(self._guest, vmi)
 
@@ -344,7 +364,7 @@ class Machine:
             self._require(self.record)
         except StartError:
             return True
-        return bool(restores_from(vmi))
+        return bool(restores_from(vmi) or starts_from(vmi))
 
     async def _release(self) -> None:
         if self._guest is not None:
@@ -433,6 +453,7 @@ class Machine:
             self._save.start_tasks(tasks, guest, vmi, prepare)
             self._restore.start_tasks(tasks, guest, vmi)
             self.departure.start_tasks(tasks, guest, vmi, prepare)
+            tasks.start(self._go_on(guest), name="go on")
             self._limits.guard(tasks, guest)
             if self._slot is None:  # an earlier manager may have lowered its priority for its boot
                 self._limits.lower_priority(guest, False)  # noqa: FBT003
@@ -444,7 +465,7 @@ class Machine:
                     continue  # the last change: the outcome is set once nothing runs any more
                 facts = fold(self.facts, change)
                 if change is Change.AGENT_CONNECTED:
-                    self._agent_up.set()
+                    self.agent_up.set()
                 if change in _MAY_CHANGE_ADDRESSES:
                     self.refresh_guest_info()
                 if change in events.EXPIRED:
@@ -458,11 +479,18 @@ class Machine:
                     await self._limits.destroy(guest)
         self._slot = None
 
+    async def _go_on(self, guest: Guest) -> None:
+        """Let a guest go on that an earlier manager has stopped for a checkpoint."""
+        try:
+            await self.checkpoint.go_on(guest)
+        except (GuestError, OSError) as error:
+            log.warning("a guest stands still", uid=self.record.uid, error=describe(error))
+
     async def _change_limits(self, guest: Guest) -> None:
         await self._limits.change(self._bounds, guest)
 
     async def _wait_for_boot(self, guest: Guest, slot: Slot) -> None:
-        await slot.release_at(guest.booted(self._limits.processors), self._agent_up.wait())
+        await slot.release_at(guest.booted(self._limits.processors), self.agent_up.wait())
         self._booting = False
         self._on_step("booted")
 

@@ -27,7 +27,8 @@ from corral.node.hypervisor import (
 from corral.node.machine.boot_slots import BootSlots, Slot
 from corral.node.machine.disk_leases import MachineLeases
 from corral.node.machine.drives import DriveError
-from corral.node.machine.memory.restore import MemoryRestore
+from corral.node.machine.memory.fork import MemoryFork, Origin
+from corral.node.machine.memory.restore import MemoryRestore, Restorable
 from corral.node.machine.resource_limits import MachineLimits
 from corral.node.network.attachment import NO_SANDBOX, Networking, PodReference
 from corral.node.state import machine_record as records
@@ -64,6 +65,7 @@ class Startup:
         networking: Networking,
         boot_slots: BootSlots,
         restore: MemoryRestore,
+        fork: MemoryFork,
         limits: MachineLimits,
         started: OnStarted,
         users: Users,
@@ -75,6 +77,7 @@ class Startup:
         self._networking = networking
         self._boot_slots = boot_slots
         self._restore = restore
+        self._fork = fork
         self._limits = limits
         self._on_started = started
         self._users = users
@@ -127,19 +130,35 @@ class Startup:
             state.set_facts(start_failed(state.facts, why))
             return
         saved = await self._restore.find(vmi)
+        origin = await self._fork.find(vmi) if saved is None else None
         drives = await prepare()
         state.step("prepared")
         definition = Definition(vmi=vmi, directory=state.directory, drives=drives, network=network)
-        if saved is None:
+        if saved is not None:
+            await self._restore_from(saved, definition, prepare)
+        elif origin is not None:
+            await self._fork_from(origin, definition, prepare)
+        else:
             await self._start(definition, self.run_guest)
-            return
+
+    async def _restore_from(
+        self, saved: Restorable, definition: Definition, prepare: Prepare
+    ) -> None:
         try:
-            saved.check(drives.values())
-            definition = replace(definition, memory=saved.memory)
-            await self._start(definition, partial(self._restore.resume, saved))
+            saved.check(definition.drives.values())
+            resumed = replace(definition, memory=saved.memory)
+            await self._start(resumed, partial(self._restore.resume, saved))
         except MemoryMisfitError as error:
             await self._restore.give_up(saved, describe(error))
-            await self._attempt(vmi, prepare)
+            await self._attempt(definition.vmi, prepare)
+
+    async def _fork_from(self, origin: Origin, definition: Definition, prepare: Prepare) -> None:
+        try:
+            forked = replace(definition, memory=origin.memory, pages=origin.pages)
+            await self._start(forked, partial(self._fork.resume, origin))
+        except MemoryMisfitError as error:
+            await self._fork.give_up(origin, describe(error))
+            await self._attempt(definition.vmi, prepare)
 
     async def _attach_network(self, vmi: VirtualMachineInstance) -> Network | None:
         """Record the addresses, and attach the machine to its network."""

@@ -12,12 +12,12 @@ from corral.api.kinds.vmi.live_update import (
     max_sockets,
     present_processors,
 )
-from corral.api.kinds.vmi.saved_memory import identity
+from corral.api.kinds.vmi.saved_memory import firmware_uuid
 from corral.node.qemu.devices import DEVICES
 from corral.node.qemu.devices.disks import needs_usb as disks_need_usb
 from corral.node.qemu.devices.inputs import needs_usb as inputs_need_usb
 from corral.node.qemu.domain import Accelerator, Domain, add_fd, quoted
-from corral.node.qemu.migration_file import INCOMING
+from corral.node.qemu.migration_file import IN_FILE, INCOMING
 
 QEMU = "qemu-system-x86_64"
 
@@ -102,7 +102,8 @@ def _machine(domain: Domain) -> str:
     board = quoted(domain.machine_type or machine_type(domain.vmi.spec.domain))
     acpi = features is None or features.acpi is None or features.acpi.enabled is not False
     slim = "sata=off,smbus=off,usb=off,vmport=off,hpet=off,dump-guest-core=off"
-    return f"{board},{slim},acpi={'on' if acpi else 'off'}"
+    pages = f",{IN_FILE}" if domain.pages is not None else ""
+    return f"{board},{slim},acpi={'on' if acpi else 'off'}{pages}"
 
 
 def _accelerator(domain: Domain) -> str:
@@ -132,7 +133,7 @@ def _on_reboot(domain: Domain) -> str:
 def _smbios(domain: Domain) -> list[str]:
     spec = domain.vmi.spec.domain
     firmware, chassis = spec.firmware, spec.chassis
-    uuid = (firmware.uuid if firmware is not None else "") or identity(domain.vmi)
+    uuid = firmware_uuid(domain.vmi)
     system = {"uuid": uuid, "serial": firmware.serial if firmware is not None else ""}
     arguments = ["-uuid", uuid, *_smbios_table(1, {"manufacturer": "corral", **system})]
     if chassis is not None:

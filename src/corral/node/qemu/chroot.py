@@ -49,13 +49,14 @@ _DEVICES = ("null", "zero", "full", "random", "urandom")
 T = TypeVar("T")
 
 
-def within(place: Path, program: str, devices: Sequence[Path], function: Callable[[], T]) -> T:
+def within(place: Path, program: str, files: Sequence[Path], function: Callable[[], T]) -> T:
     """Call a function in a root directory of its own, which the calling thread never leaves.
 
     Run it in a thread of its own (``apart``).  ``place``: a directory to mount the root on, which
-    only this mount namespace sees.  Raises OSError.
+    only this mount namespace sees.  ``files``: devices and files that it also has, by their paths.
+    Raises OSError.
     """
-    shown = [*_trees(program), *_files(devices)]
+    shown = [*_trees(program), *_files(files)]
     unshare(CLONE_NEWNS | CLONE_NEWIPC)
     mount(None, "/", _MS_REC | _MS_PRIVATE)
     mount("tmpfs", str(place), _BARE, "tmpfs", b"size=64k,mode=755")
@@ -81,9 +82,9 @@ def _trees(program: str) -> Iterator[Path]:
         yield found.parent.parent if found.parent.name == "bin" else found.parent
 
 
-def _files(devices: Sequence[Path]) -> Iterator[Path]:
+def _files(others: Sequence[Path]) -> Iterator[Path]:
     shown = [*(Path("/", name) for name in _SETTINGS), *(Path("/dev", one) for one in _DEVICES)]
-    yield from (each for each in [*shown, *devices] if each.exists())
+    yield from (each for each in [*shown, *others] if each.exists())
 
 
 def _show(path: Path) -> None:

@@ -1,8 +1,9 @@
 """The input of a QEMU command line, after everything that needs I/O.
 
 ``Domain`` is the VMI with its drives; ``Handles`` are the descriptors that the process inherits.
-QEMU opens nothing by path: its user cannot enter the manager's directories, and a descriptor that
-was opened for reading cannot be written, even by a compromised process.
+QEMU opens nothing by path but the memory of a fork (ADR 0095): its user cannot enter the manager's
+directories, and a descriptor that was opened for reading cannot be written, even by a compromised
+process.
 """
 
 from collections.abc import Mapping
@@ -14,7 +15,7 @@ from typing import Any
 import msgspec
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.hypervisor import Drive
+from corral.node.hypervisor import Drive, Pages
 
 
 class Accelerator(Enum):
@@ -50,7 +51,8 @@ class Domain:
     """A VMI with its drives by volume name, on an accelerator.
 
     ``resumes``: from a saved memory or another machine's, instead of booting; ``machine_type``: of
-    that machine, instead of the VMI's; ``is_strict``: the host promises no more memory than it has.
+    that machine, instead of the VMI's; ``is_strict``: the host promises no more memory than it has;
+    ``pages``: the file that its memory is in, which QEMU opens by its path.
     """
 
     vmi: VirtualMachineInstance
@@ -60,6 +62,7 @@ class Domain:
     resumes: bool = False
     machine_type: str = ""
     is_strict: bool = False
+    pages: Pages | None = None
 
 
 def option(name: str, **values: Any) -> list[str]:

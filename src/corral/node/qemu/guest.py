@@ -155,11 +155,11 @@ class QemuGuest:
     async def pause(self) -> None:
         await self._monitor.order("stop")
 
-    async def save(self, descriptor: int) -> None:
+    async def save(self, descriptor: int, *, without_pages: bool = False) -> None:
         """Stop and save the guest; STOP and RESUME are not reported until it is resumed."""
         self._saving = True
         await memories.stop(self._monitor)
-        await memories.save(self._monitor, descriptor, self._saves)
+        await memories.save(self._monitor, descriptor, self._saves, without_pages=without_pages)
 
     async def cancel_save(self) -> None:
         """Cancel a save, also an earlier manager's: QEMU would complete it and stop the guest.
@@ -215,12 +215,18 @@ class QemuGuest:
         """Report whether its guest is stopped; QEMU's state is ``inmigrate`` until then."""
         return self._state in {_RECEIVED, "paused"}
 
-    async def load(self, memory: Memory) -> None:
+    async def load(self, memory: Memory, *, without_pages: bool = False) -> None:
         """Load a saved memory: the guest resumes from there with ``resume``.
 
-        Raises MemoryMisfitError and MonitorError.
+        ``without_pages``: it lacks what is in a file.  Raises MemoryMisfitError and MonitorError.
         """
-        await memories.load(self._monitor, memory.file, await self.shape(), memory.shape)
+        await memories.load(
+            self._monitor,
+            memory.file,
+            await self.shape(),
+            memory.shape,
+            without_pages=without_pages,
+        )
         self._state = "loaded"
 
     async def replug(self, vmi: VirtualMachineInstance) -> None:

@@ -217,7 +217,8 @@ class Qemu:
         try:
             guest = await self._connect(directory, process, links_down)
             if definition.memory is not None:
-                await guest.load(definition.memory)
+                without_pages = definition.pages is not None
+                await guest.load(definition.memory, without_pages=without_pages)
         except MemoryMisfitError as error:
             await process.end()
             raise MemoryMisfitError(qemu_output(directory) or str(error)) from error
@@ -249,6 +250,7 @@ class Qemu:
                 resumes=definition.memory is not None or definition.receives,
                 machine_type=_received_type(definition, finding.machine_types),
                 is_strict=_is_strict(),
+                pages=definition.pages,
             )
             start = partial(
                 launch,
@@ -257,8 +259,10 @@ class Qemu:
                 output=output,
             )
             if not self._shares_root:
-                devices = [KVM] if accelerator is Accelerator.KVM else []
-                start = partial(chroot.within, definition.directory, self._program, devices, start)
+                shown = [KVM] if accelerator is Accelerator.KVM else []
+                if definition.pages is not None:
+                    shown.append(definition.pages.path)
+                start = partial(chroot.within, definition.directory, self._program, shown, start)
             network = definition.network
             pid = await (own_thread(start) if network is None else network.call(start))
             return Process.of_child(pid, definition.directory), unplugged(domain)

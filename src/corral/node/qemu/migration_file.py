@@ -15,11 +15,14 @@ import msgspec
 
 from corral.node.hypervisor import MemoryMisfitError
 from corral.node.qemu.cdrom import Trays
+from corral.node.qemu.devices.memory import RAM
 from corral.node.qemu.devices.plugs import TRAY
 from corral.node.qemu.monitor import Event, Monitor, MonitorError
 
 INCOMING = ("-incoming", "defer")
 """Arguments of a QEMU that waits for a saved memory."""
+IN_FILE = f"memory-backend={RAM}"
+"""Property of a machine whose memory is in a file, which its guest cannot know."""
 COMPLETED = "completed"
 ENDS = frozenset({COMPLETED, "failed", "cancelled"})
 ACTIVE = frozenset({"setup", "active", "device", "cancelling", "pre-switchover"})
@@ -63,10 +66,15 @@ async def _state(monitor: Monitor) -> str:
     return state
 
 
-async def save(monitor: Monitor, descriptor: int, ends: asyncio.Queue[str]) -> None:
-    """Write a stopped guest's memory; ``ends`` gets the result.  Raises MonitorError."""
+async def save(
+    monitor: Monitor, descriptor: int, ends: asyncio.Queue[str], *, without_pages: bool = False
+) -> None:
+    """Write a stopped guest's memory; ``ends`` gets the result.  Raises MonitorError.
+
+    ``without_pages``: leave out memory that is in a shared file.
+    """
     await cancel(monitor, ends)
-    await set_capabilities(monitor)
+    await set_capabilities(monitor, without_pages=without_pages)
     await monitor.execute("migrate-set-parameters", {"max-bandwidth": UNBOUNDED})
     await monitor.lend(descriptor, "getfd", {"fdname": _NAME})
     await monitor.execute("migrate", {"uri": f"fd:{_NAME}"})
@@ -84,14 +92,23 @@ async def cancel(monitor: Monitor, ends: asyncio.Queue[str]) -> None:
         ends.get_nowait()
 
 
-async def load(monitor: Monitor, file: Path, shape: Sequence[str], saved: Sequence[str]) -> None:
+async def load(
+    monitor: Monitor,
+    file: Path,
+    shape: Sequence[str],
+    saved: Sequence[str],
+    *,
+    without_pages: bool = False,
+) -> None:
     """Read a memory that was saved from a machine of the shape ``saved``.
+
+    ``without_pages``: it lacks memory that is in a file.
 
     Raises MemoryMisfitError, after which this QEMU is unusable, and MonitorError.
     """
     if why := _difference(saved, shape):
         raise MemoryMisfitError(why)
-    await set_capabilities(monitor)
+    await set_capabilities(monitor, without_pages=without_pages)
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
@@ -117,7 +134,11 @@ async def read_incoming(monitor: Monitor, name: str) -> bool:
 
 
 async def set_capabilities(
-    monitor: Monitor, *, pause_before_switchover: bool = False, auto_converge: bool = False
+    monitor: Monitor,
+    *,
+    pause_before_switchover: bool = False,
+    auto_converge: bool = False,
+    without_pages: bool = False,
 ) -> None:
     """Set all capabilities of a migration, as those of an earlier one would stay.
 
@@ -127,6 +148,7 @@ async def set_capabilities(
         "events": True,
         "pause-before-switchover": pause_before_switchover,
         "auto-converge": auto_converge,
+        "x-ignore-shared": without_pages,
     }
     listed = [{"capability": name, "state": state} for name, state in states.items()]
     await monitor.execute("migrate-set-capabilities", {"capabilities": listed})
@@ -180,8 +202,14 @@ def _of_the_guest(arguments: Sequence[str]) -> Iterator[str]:
         if option in _SWITCHES:
             continue
         value = next(rest, "")
-        if option not in _INVISIBLE and (option, value) != INCOMING:
-            yield f"{option} {value}"
+        if option in _INVISIBLE or (option, value) == INCOMING or _is_file_of_memory(option, value):
+            continue
+        yield f"{option} {value.removesuffix(f',{IN_FILE}')}"
+
+
+def _is_file_of_memory(option: str, value: str) -> bool:
+    """Report whether an option is the file that the memory of a guest is in."""
+    return option == "-object" and f'"id":"{RAM}"' in value
 
 
 def _difference(before: Sequence[str], now: Sequence[str]) -> str:

@@ -64,6 +64,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     arrival: the uid of the migration that it came by.
     departure: the uid of the latest one that moves it away; departure_node: to this node.
     launcher: what it was started in; machine_type: the type of the emulated machine.
+    stands_still: whether its guest is stopped for a checkpoint, and has to go on.
+    fork_of: the VMI, namespace/name, whose identity the guest of a fork still has.
     """
 
     namespace: str
@@ -92,6 +94,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     departure_node: str = ""
     launcher: str = UNRECORDED
     machine_type: str = ""
+    stands_still: bool = False
+    fork_of: str = ""
 
     @property
     def id(self) -> str:

@@ -90,6 +90,7 @@ RULES = (
     _rule(_NODE, "events.k8s.io", "events", _WRITE),
     _rule(_NODE, "coordination.k8s.io", "leases", _WRITE),
     _rule(_NODE, "kubevirt.io", "virtualmachineinstances", _READ | {"update", "patch"}),
+    _rule(_NODE, "corral.dev", "virtualmachinecheckpoints", _READ | {"patch"}),
 )
 
 

@@ -16,6 +16,7 @@ from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP, NODE_U
 from corral.api.kinds.core import node_lease
 from corral.api.kinds.core.kinds import CONFIG_MAP, SECRET, SERVICE_ACCOUNT
 from corral.api.kinds.core.pod import POD
+from corral.api.kinds.corral.checkpoint_kind import CHECKPOINT
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.kubevirt.migration import TARGET_NODE
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
@@ -43,6 +44,7 @@ _READABLE: Final = frozenset(
         ("discovery.k8s.io", "endpointslices"),
         ("networking.k8s.io", "networkpolicies"),
         ("storage.k8s.io", "storageclasses"),
+        ("corral.dev", "virtualmachinecheckpoints"),
     }
 )
 """Resources that every node may read, for the network and the volumes of machines."""
@@ -201,6 +203,15 @@ class NodeAuthorizer:
         key = Key(attributes.namespace, attributes.name)
         return attributes.verb in _CHANGE | {"get"} and self._graph.places(node, key)
 
+    def _checkpoint(self, node: str, attributes: Attributes) -> bool:
+        """Check that the source of a checkpoint is on the node, or the files of it are."""
+        if attributes.subresource != "status" or attributes.verb not in _CHANGE:
+            return False
+        checkpoint = self._document(storage(CHECKPOINT), attributes)
+        source = at(checkpoint or {}, "spec", "source", "name") or ""
+        recorded = at(checkpoint or {}, "status", "node")
+        return recorded == node or self._graph.places(node, Key(attributes.namespace, source))
+
     def _named(self, node: str, attributes: Attributes) -> bool:
         """Check that an object is named; a list or watch must select it by ``metadata.name``."""
         if attributes.verb not in _READ or attributes.subresource or not attributes.name:
@@ -252,6 +263,7 @@ _RULES: Final[Mapping[tuple[str, str], _Rule]] = {
     ("events.k8s.io", "events"): NodeAuthorizer._event,  # noqa: SLF001
     ("", "pods"): NodeAuthorizer._pod,  # noqa: SLF001
     ("kubevirt.io", "virtualmachineinstances"): NodeAuthorizer._vmi,  # noqa: SLF001
+    (CHECKPOINT.group, CHECKPOINT.plural): NodeAuthorizer._checkpoint,  # noqa: SLF001
     ("", "secrets"): NodeAuthorizer._named,  # noqa: SLF001
     ("", "configmaps"): NodeAuthorizer._named,  # noqa: SLF001
     ("", "serviceaccounts"): NodeAuthorizer._account,  # noqa: SLF001

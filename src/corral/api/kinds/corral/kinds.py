@@ -2,6 +2,7 @@
 
 from corral.api.kind import Kind, Scale, Version
 from corral.api.kinds.columns import age, field, number
+from corral.api.kinds.corral.checkpoint_kind import CHECKPOINT
 from corral.api.kinds.corral.warm_pool import GROUP, VirtualMachineWarmPool
 from corral.api.kinds.corral.warm_pool_validation import default_warm_pool, validate_warm_pool
 
@@ -24,4 +25,4 @@ WARM_POOL = Kind(
     validate=validate_warm_pool,
 )
 
-KINDS = (WARM_POOL,)
+KINDS = (WARM_POOL, CHECKPOINT)

@@ -26,6 +26,8 @@ IDENTITY = "corral.dev/identity"
 
 A guest that resumes must see the hardware that it had, though its VMI is a new one.
 """
+START_FROM = "corral.dev/start-from"
+"""Annotation of a VMI: the VirtualMachineCheckpoint of its namespace that it starts from."""
 SAVED_MACHINE = "corral.dev/saved-machine"
 """Annotation of a PVC: a ``Mark`` in JSON while it holds a machine's memory."""
 
@@ -70,6 +72,19 @@ def saves_to(vmi: VirtualMachineInstance) -> str:
 def restores_from(vmi: VirtualMachineInstance) -> str:
     """Return the PVC that a VMI resumes from; empty if it boots."""
     return vmi.metadata.annotations.get(RESTORE_FROM, "")
+
+
+def starts_from(vmi: VirtualMachineInstance) -> str:
+    """Return the VirtualMachineCheckpoint that a VMI starts from; empty if it boots."""
+    return vmi.metadata.annotations.get(START_FROM, "")
+
+
+def firmware_uuid(vmi: VirtualMachineInstance) -> str:
+    """Return the UUID in the firmware of a VMI: that of its identity, but each fork has its own."""
+    firmware = vmi.spec.domain.firmware
+    if firmware is not None and firmware.uuid:
+        return firmware.uuid
+    return vmi.metadata.uid if starts_from(vmi) else identity(vmi)
 
 
 def identity(vmi: VirtualMachineInstance) -> str:

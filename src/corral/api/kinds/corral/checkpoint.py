@@ -1,0 +1,71 @@
+"""VirtualMachineCheckpoint: memory, devices and disks of a running VMI, from which others start."""
+
+from typing import ClassVar, Literal
+
+import msgspec
+
+from corral.api.object import Condition, Object, Struct
+
+READY, FAILED = "Ready", "Failed"
+
+
+class CheckpointSource(Struct, kw_only=True):
+    """The VMI that the checkpoint is made of, in the same namespace.
+
+    kind: VirtualMachineInstance.
+    name: the name of the VMI.
+    """
+
+    kind: Literal["VirtualMachineInstance"] = "VirtualMachineInstance"
+    name: str
+
+
+class CheckpointSpec(Struct, kw_only=True):
+    """Desired checkpoint, which cannot be changed.
+
+    source: the running VMI that the checkpoint is made of; the VMI goes on.
+    """
+
+    source: CheckpointSource
+
+
+class CheckpointStatus(Struct, kw_only=True):
+    """Observed state of the checkpoint.
+
+    node: the node that has its files, where forks can start.
+    identity: the uid that the hardware of the source is derived from, and that of its forks.
+    size_bytes: what its files occupy.
+    digest: SHA-256 of its memory.
+    forks: VMIs that exist and start, or have started, from it.
+    conditions: Ready, and Failed with the reason.
+    """
+
+    node: str = ""
+    identity: str = ""
+    size_bytes: int = 0
+    digest: str = ""
+    forks: int = 0
+    conditions: list[Condition] = []
+
+
+class VirtualMachineCheckpoint(Object, kw_only=True):
+    """A running machine as it was at one moment: VMIs start from it instead of booting.
+
+    spec: the VMI that it is made of.
+    status: its progress, and where its files are.
+    """
+
+    api_version: ClassVar[str] = "corral.dev/v1alpha1"
+    kind: ClassVar[str] = "VirtualMachineCheckpoint"
+
+    spec: CheckpointSpec
+    status: CheckpointStatus = msgspec.field(default_factory=CheckpointStatus)
+
+    def has(self, condition: str) -> bool:
+        """Return whether a condition is True."""
+        return any(one.type == condition and one.status == "True" for one in self.status.conditions)
+
+    @property
+    def is_final(self) -> bool:
+        """True if the checkpoint is complete, or has failed."""
+        return self.has(READY) or self.has(FAILED)

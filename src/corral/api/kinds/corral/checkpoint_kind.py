@@ -1,0 +1,45 @@
+"""The kind VirtualMachineCheckpoint: names, columns and validation."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from corral.api.errors import Cause
+from corral.api.kind import Kind, Verdict, Version, at
+from corral.api.kinds.columns import age, condition, field, number
+from corral.api.kinds.corral.checkpoint import READY, VirtualMachineCheckpoint
+from corral.api.object import Document
+
+SOURCE_KIND: Final = "VirtualMachineInstance"
+
+
+def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
+    if old is None:
+        return Verdict(list(_causes(document["spec"])))
+    if document.get("spec") == old.get("spec"):
+        return Verdict()
+    message = "a checkpoint cannot be changed: create another one"
+    return Verdict([Cause("spec", message, "FieldValueForbidden")])
+
+
+def _causes(spec: Document) -> Iterator[Cause]:
+    if not at(spec, "source", "name"):
+        yield Cause("spec.source.name", "name the VMI", "FieldValueRequired")
+
+
+CHECKPOINT: Final = Kind(
+    group="corral.dev",
+    plural="virtualmachinecheckpoints",
+    short=("vmcheckpoint", "vmcp"),
+    categories=("all",),
+    versions=(Version(name="v1alpha1"),),
+    view=VirtualMachineCheckpoint,
+    columns=(
+        field("Source", "spec", "source", "name", description="the VMI that it is made of"),
+        field("Node", "status", "node", description="the node that has its files"),
+        number("Bytes", "status", "sizeBytes", description="what its files occupy"),
+        condition("Ready", READY, description="whether VMIs can start from it"),
+        number("Forks", "status", "forks", description="VMIs that have started from it"),
+        age(),
+    ),
+    validate=_validate,
+)

@@ -1,0 +1,128 @@
+"""``corral checkpoint`` and ``corral fork``: machines that start from a running one."""
+
+import asyncio
+import secrets
+from contextlib import aclosing
+from typing import Final
+
+import click
+import msgspec
+
+from corral.api.kinds import kind_of
+from corral.api.kinds.corral.checkpoint import FAILED, READY, VirtualMachineCheckpoint
+from corral.api.kinds.corral.fork import fork_of
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Document, Key
+from corral.cli import options
+from corral.cli.errors import Problem
+from corral.cli.session import Session
+from corral.cli.virtctl.target import vmi_target
+from corral.client.client import Client, path_of
+from corral.client.decoding import WatchEvent
+
+SECONDS: Final = 120.0
+"""Time that a checkpoint may take."""
+
+
+@click.group(epilog="\b\nExample:\n  corral checkpoint create base --from vmi/testvdk4x")
+def checkpoint() -> None:
+    """Keep the memory and disks of a running machine, for others to start from."""
+
+
+@checkpoint.command(
+    cls=options.Command, epilog="\b\nExample:\n  corral checkpoint create base --from vmi/testvdk4x"
+)
+@click.argument("name")
+@click.option("--from", "source", required=True, metavar="VMI", help="The running VMI.")
+@options.session
+def create(*, session: Session, name: str, source: str) -> None:
+    """Make a checkpoint of a running machine, which goes on; return when it is complete."""
+    target = vmi_target(source, session.namespace)
+
+    async def run() -> None:
+        async with session.client() as client:
+            with session.api_errors():
+                await client.get(VirtualMachineInstance, target.name, target.namespace)
+                made = await _make(client, Key(target.namespace, name), target.name)
+        mebibytes = made.status.size_bytes >> 20
+        click.echo(f"checkpoint {name} is complete: {mebibytes} MiB on node {made.status.node}")
+
+    asyncio.run(run())
+
+
+@click.command(cls=options.Command, epilog="\b\nExample:\n  corral fork testvdk4x --count 20")
+@click.argument("vmi")
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1, 1000))
+@options.session
+def fork(*, session: Session, vmi: str, count: int) -> None:
+    """Start copies of a running machine, each with a name, keys and address of its own.
+
+    They go on where it is now. The checkpoint that they start from stays: kubectl delete
+    vmcheckpoint removes it.
+    """
+    target = vmi_target(vmi, session.namespace)
+
+    async def run() -> None:
+        async with session.client() as client:
+            with session.api_errors():
+                source = await _document(client, Key(target.namespace, target.name))
+                name = f"{target.name[:200]}-{secrets.token_hex(3)}"
+                made = await _make(client, Key(target.namespace, name), target.name)
+                click.echo(f"checkpoint {name} is complete")
+                for _ in range(count):
+                    document = fork_of(source, made)
+                    created = await client.create(VirtualMachineInstance, document)
+                    click.echo(f"vmi {created.metadata.name} starts from it")
+
+    asyncio.run(run())
+
+
+async def _document(client: Client, key: Key) -> Document:
+    """Return a VMI with all fields, also those that this version has no view of."""
+    body = await client.request("GET", path_of(kind_of(VirtualMachineInstance), key))
+    return msgspec.json.decode(body, type=Document)
+
+
+async def _make(client: Client, key: Key, source: str) -> VirtualMachineCheckpoint:
+    """Create a checkpoint, and wait until it is complete.  Raises ApiError and Problem."""
+    view = VirtualMachineCheckpoint
+    document = {
+        "apiVersion": view.api_version,
+        "kind": view.kind,
+        "metadata": {"name": key.name, "namespace": key.namespace},
+        "spec": {"source": {"kind": VirtualMachineInstance.kind, "name": source}},
+    }
+    found = await client.create(view, document)
+    try:
+        async with asyncio.timeout(SECONDS):
+            while not found.is_final:
+                found = await _change(client, found)
+    except TimeoutError as error:
+        message = _why(found) or "its node does not report it"
+        raise Problem(f"checkpoint {key.name} is not complete: {message}") from error
+    if found.has(FAILED):
+        raise Problem(f"checkpoint {key.name} has failed: {_why(found)}")
+    return found
+
+
+async def _change(client: Client, found: VirtualMachineCheckpoint) -> VirtualMachineCheckpoint:
+    """Return the next version of a checkpoint, or the same one if the watch ends."""
+    metadata = found.metadata
+    changes = client.watch(
+        VirtualMachineCheckpoint,
+        metadata.namespace,
+        resource_version=metadata.resource_version,
+        fields=f"metadata.name={metadata.name}",
+    )
+    async with aclosing(changes):
+        async for change in changes:
+            if isinstance(change, WatchEvent):
+                return change.object
+    return found
+
+
+def _why(found: VirtualMachineCheckpoint) -> str:
+    """Return the message of the condition that is not as it should be; empty if there is none."""
+    conditions = {one.type: one for one in found.status.conditions}
+    shown = conditions.get(FAILED) or conditions.get(READY)
+    return f"{shown.message or shown.reason}" if shown is not None else ""

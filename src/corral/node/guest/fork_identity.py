@@ -1,0 +1,122 @@
+"""Gives the guest of a fork an identity of its own, through its agent.
+
+It has the memory of another machine, and with that its host name, machine-id, SSH host keys, clock
+and random numbers.  Without an agent that may run programs it keeps them, which an event reports.
+"""
+
+import asyncio
+import os
+import struct
+import time
+from contextlib import suppress
+from typing import Final
+
+from corral.aio import wait_at_most
+from corral.api.kinds.vmi.derived import host_name
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.node.hypervisor import GuestError, RefusedError
+from corral.node.machine.lifecycle import Machine
+from corral.node.state.events import MachineEvents
+
+RENEWED, SHARED = "IdentityRenewed", "IdentityShared"
+"""Reasons of events."""
+AGENT_SECONDS: Final = 30.0
+"""Time for the agent to connect, after which an event reports that it has not."""
+_SEED_BYTES: Final = 512
+_RETRY_SECONDS: Final = 30.0
+
+_CODE: Final = bytes.fromhex(
+    "b836000000"  # mov eax, 54       ioctl
+    "bb01000000"  # mov ebx, 1        of the standard output
+    "b907520000"  # mov ecx, 0x5207   RNDRESEEDCRNG
+    "31d2"  # xor edx, edx
+    "cd80"  # int 0x80
+    "89c3"  # mov ebx, eax
+    "f7db"  # neg ebx                 the error number is the exit code
+    "b801000000"  # mov eax, 1        exit
+    "cd80"  # int 0x80
+)
+_BASE: Final = 0x10000
+_HEADERS: Final = 0x34 + 0x20
+_SIZE: Final = _HEADERS + len(_CODE)
+RESEED: Final = (
+    b"\x7fELF\x01\x01\x01".ljust(16, b"\0")
+    + struct.pack("<HHIIIIIHHHHHH", 2, 3, 1, _BASE + _HEADERS, 0x34, 0, 0, 0x34, 0x20, 1, 0, 0, 0)
+    + struct.pack("<IIIIIIII", 1, 0, _BASE, _BASE, _SIZE, _SIZE, 5, 0x1000)
+    + _CODE
+)
+"""A program for Linux on x86, of 32 and 64 bits, that reseeds the kernel's random numbers.
+
+It is for guests without Perl and Python.  Without RNDRESEEDCRNG, Linux uses what is written to
+/dev/urandom only at its next reseed, up to a minute later: forks would draw the same numbers.
+"""
+
+SCRIPT: Final = """
+name=$1 id=$2
+reseed() {
+    for run in 'perl -e exit(!ioctl(STDOUT,0x5207,0))' \\
+        'python3 -c __import__("fcntl").ioctl(1,0x5207)'; do
+        command -v "${run%% *}" > /dev/null && $run > /dev/urandom 2> /dev/null && return
+    done
+    for place in /run /tmp /var/tmp; do
+        program=$place/corral-reseed.$$
+        printf "$1" > $program && chmod 700 $program && $program > /dev/urandom && done=1
+        rm -f $program
+        [ -z "$done" ] || return 0
+    done 2> /dev/null
+    return 1
+}
+cat > /dev/urandom
+reseed "$3" || { echo "the kernel cannot be made to reseed its random numbers" >&2; exit 1; }
+hostname "$name"
+[ ! -e /etc/hostname ] || echo "$name" > /etc/hostname
+if [ -r /usr/lib/demo/name ]; then . /usr/lib/demo/name; name_host "$name"; fi
+[ ! -e /etc/machine-id ] || echo "$id" > /etc/machine-id
+if [ -n "$(ls /etc/ssh/ssh_host_*_key 2> /dev/null)" ]; then
+    rm -f /etc/ssh/ssh_host_*
+    ssh-keygen -A > /dev/null
+    for service in ssh sshd; do
+        systemctl try-restart $service || rc-service $service restart
+    done 2> /dev/null
+fi
+if [ -n "$(ls /etc/dropbear/*_host_key 2> /dev/null)" ]; then
+    rm -f /etc/dropbear/*_host_key
+    killall dropbear
+    dropbear -R
+fi
+exit 0
+"""
+"""Arguments: host name, machine-id, and ``RESEED`` for printf; input: random bytes."""
+
+
+async def renew(machine: Machine, vmi: VirtualMachineInstance, recorder: MachineEvents) -> None:
+    """Renew the identity of a fork's guest; retry until its agent has done it."""
+    source, reported = machine.record.fork_of, ""
+    await wait_at_most(machine.agent_up, AGENT_SECONDS)
+    while why := await _failure(machine, vmi):
+        if why != reported:
+            message = f"The guest has the host name, keys and random numbers of {source}: {why}"
+            recorder.vmi_event("Warning", SHARED, message)
+        reported = why
+        await asyncio.sleep(_RETRY_SECONDS)
+        await machine.agent_up.wait()
+    machine.record_identity()
+    message = f"The guest has an identity of its own, and is called {host_name(vmi)}."
+    recorder.vmi_event("Normal", RENEWED, message)
+
+
+async def _failure(machine: Machine, vmi: VirtualMachineInstance) -> str:
+    """Renew the identity once; return why that has failed."""
+    if not machine.agent_up.is_set():
+        return "it has no guest agent"
+    try:
+        agent = machine.guest.agent
+        with suppress(RefusedError):
+            await agent.set_time(time.time())
+        machine_id = vmi.metadata.uid.replace("-", "")
+        program = "".join(f"\\{byte:03o}" for byte in RESEED)
+        command = ("/bin/sh", "-c", SCRIPT, "sh", host_name(vmi), machine_id, program)
+        done = await agent.run(command, os.urandom(_SEED_BYTES))
+    except GuestError as error:
+        return str(error)
+    return done.errors.decode(errors="replace")[:200] if done.exit_code else ""

@@ -1,0 +1,130 @@
+"""Starts a machine from a checkpoint; the manager may be killed after each step.
+
+    copies of the checkpoint's disks are in the machine's directory
+    QEMU maps the memory and has read the state of devices
+    recorded: Waking       with the VMI whose identity the guest has
+    the guest goes on
+    recorded: Started
+
+Until Waking is recorded the next manager begins anew.  If the checkpoint does not
+fit, or is damaged, the guest boots instead.
+"""
+
+import asyncio
+import shutil
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from corral.api.errors import ApiError, NotFound
+from corral.api.kinds.vmi.saved_memory import starts_from
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Key
+from corral.node.hypervisor import Guest, Memory, MemoryMisfitError, Pages, StartError
+from corral.node.state.machine_record import Stage
+from corral.node.state.machine_state import MachineState
+from corral.node.storage.checkpoint_files import Checkpoint, CheckpointFiles
+from corral.node.volumes.source import FOLDER
+
+
+class Checkpoints(Protocol):
+    """The checkpoints of a node."""
+
+    async def find(self, key: Key) -> CheckpointFiles:
+        """Return the files of a checkpoint, which may be absent.  Raises ApiError."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The checkpoint that a machine starts from, with its name."""
+
+    files: CheckpointFiles
+    made: Checkpoint
+    name: str
+
+    @property
+    def memory(self) -> Memory:
+        return Memory(file=self.files.devices, shape=self.made.shape)
+
+    @property
+    def pages(self) -> Pages:
+        return Pages(self.files.memory)
+
+
+class MemoryFork:
+    """Starts one machine from a checkpoint, if its VMI names one."""
+
+    def __init__(self, state: MachineState, checkpoints: Checkpoints | None) -> None:
+        self._state = state
+        self._checkpoints = checkpoints
+        self._boots = False
+
+    @property
+    def _folder(self) -> Path:
+        return self._state.directory / FOLDER
+
+    async def find(self, vmi: VirtualMachineInstance) -> Origin | None:
+        """Return the checkpoint to start from, with its disks in place; None for a boot.
+
+        Raises StartError if that is not known at present.
+        """
+        name = starts_from(vmi)
+        if not name or self._boots or self._checkpoints is None:
+            return None
+        try:
+            files = await self._checkpoints.find(Key(vmi.metadata.namespace, name))
+        except NotFound:
+            await self._boot(name, "there is no such checkpoint")
+            return None
+        except ApiError as error:
+            raise StartError("CheckpointPending", f"checkpoint {name}: {error}") from error
+        made = await asyncio.to_thread(files.read)
+        if made is None:
+            await self._boot(name, "this node does not have it; status.node names the one that has")
+            return None
+        origin = Origin(files, made, name)
+        try:
+            await asyncio.to_thread(files.check, made)
+            await asyncio.to_thread(files.place_disks, made, self._folder)
+        except MemoryMisfitError as error:
+            await self.give_up(origin, str(error))
+            return None
+        self._state.step("forked disks")
+        return origin
+
+    async def give_up(self, origin: Origin, why: str) -> None:
+        """Boot instead, with disks of its own."""
+        await self._boot(origin.name, why)
+
+    async def _boot(self, name: str, why: str) -> None:
+        self._boots = True
+        await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
+        message = f"The guest boots, as it cannot start from checkpoint {name}: {why}"
+        self._state.recorder.vmi_event("Warning", "ForkFailed", message)
+
+    async def resume(self, origin: Origin, guest: Guest, vmi: VirtualMachineInstance) -> None:
+        """Let a new guest go on.  Raises OSError, with nothing executed."""
+        state = self._state
+        state.write(
+            msgspec.structs.replace(
+                state.record,
+                stage=Stage.WAKING,
+                fork_of=origin.made.instance,
+                paused=vmi.spec.start_strategy == "Paused",
+            )
+        )
+        state.step("loaded")
+        await self.resume_interrupted(guest)
+
+    async def resume_interrupted(self, guest: Guest) -> None:
+        """Let a guest go on whose memory is loaded, also by an earlier manager."""
+        state = self._state
+        if not await state.resume_guest(guest, paused=state.record.paused):
+            return
+        with suppress(OSError):  # the next manager finds the stage Waking, and a guest that runs
+            state.write(state.record.started())
+        source = state.record.fork_of
+        state.recorder.vmi_event("Normal", "Forked", f"The guest goes on from where {source} was.")

@@ -1,0 +1,215 @@
+"""Checkpoints of hollow machines: killed at every step, and VMIs that start from them."""
+
+import asyncio
+
+import pytest
+from tests.sim.test_agent import Host, node
+from tests.sim.test_saved_memory import (
+    create,
+    event_message,
+    guest_of,
+    in_phase,
+    machine_of,
+    running,
+    up,
+)
+
+from corral.api.errors import NotFound
+from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint as Checkpoint
+from corral.api.kinds.corral.fork import fork_annotations
+from corral.api.kinds.vmi.saved_memory import START_FROM
+from corral.api.object import Key
+from corral.node.hollow.hypervisor import HollowGuest
+from corral.node.hypervisor import GuestError
+
+pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
+
+BASE = Key("default", "base")
+MASQUERADE = {
+    "domain": {
+        "resources": {"requests": {"memory": "64M"}},
+        "devices": {"interfaces": [{"name": "default", "masquerade": {}}]},
+    },
+    "networks": [{"name": "default", "pod": {}}],
+}
+
+
+async def request(host: Host, source: str = "vm") -> None:
+    document = {
+        "metadata": {"name": "base", "namespace": "default"},
+        "spec": {"source": {"kind": "VirtualMachineInstance", "name": source}},
+    }
+    await host.whole.client.create(Checkpoint, document)
+
+
+async def finished(host: Host) -> Checkpoint:
+    async def is_final():
+        return (await found(host)).is_final
+
+    await host.whole.until(is_final, 300)
+    return await found(host)
+
+
+async def found(host: Host) -> Checkpoint:
+    return await host.whole.client.get(Checkpoint, "base", "default")
+
+
+async def source(host: Host) -> str:
+    """Start a VMI; answers what its guest alone knows."""
+    memory = await running(host, "vm", **MASQUERADE)
+    await up(host, "vm")
+    return memory
+
+
+async def forked(host: Host, checkpoint: Checkpoint, name: str) -> str:
+    return await running(host, name, fork_annotations(checkpoint), **MASQUERADE)
+
+
+def directories(host: Host) -> list[str]:
+    directory = host.directory / "checkpoints"
+    return [each.name for each in directory.iterdir()] if directory.exists() else []
+
+
+async def test_forks_have_the_memory_of_a_source_that_goes_on(tmp_path):
+    async with node(tmp_path) as host:
+        memory = await source(host)
+        await request(host)
+        made = await finished(host)
+        assert made.has("Ready"), made.status.conditions
+        assert (made.status.node, made.status.identity) == (
+            "node1",
+            (await machine_of(host, "vm")).metadata.uid,
+        )
+        assert await forked(host, made, "fork-1") == memory
+        assert await forked(host, made, "fork-2") == memory
+        assert "default/vm" in await event_message(host, "fork-1", "Forked")
+        await event_message(host, "fork-1", "IdentityRenewed")
+
+        async def counted():
+            return (await found(host)).status.forks == 2
+
+        await host.whole.until(counted)
+        assert not guest_of(host, await machine_of(host, "vm")).halted
+        await in_phase(host, "vm", "Running")
+
+
+@pytest.mark.parametrize(
+    "step", ["checkpoint writer started", "stands still", "goes on", "checkpoint written"]
+)
+async def test_an_agent_killed_during_a_checkpoint_makes_it_anew(tmp_path, step):
+    async with node(tmp_path) as host:
+        memory = await source(host)
+        host.kill_at = step
+        await request(host)
+        await host.whole.until(host.killed)
+        made = await finished(host)
+        assert made.has("Ready"), made.status.conditions
+        assert await forked(host, made, "fork") == memory
+        source_machine = await in_phase(host, "vm", "Running")
+        assert guest_of(host, source_machine).memory == memory
+        assert host.agent is not None
+        [uid] = directories(host)
+        assert uid == made.metadata.uid
+
+
+@pytest.mark.parametrize(
+    "step", ["defined", "forked disks", "prepared", "spawned", "loaded", "resumed", "booted"]
+)
+async def test_an_agent_killed_during_a_fork_resumes(tmp_path, step):
+    async with node(tmp_path) as host:
+        memory = await source(host)
+        await request(host)
+        made = await finished(host)
+        host.kill_at = step
+        await create(host, "fork", fork_annotations(made), **MASQUERADE)
+        await host.whole.until(host.killed)
+        machine = await in_phase(host, "fork", "Running")
+
+        async def is_back():
+            return machine.metadata.uid in {one.name for one in host.hypervisor.guests}
+
+        await host.whole.until(is_back)
+        assert guest_of(host, machine).memory == memory
+        await event_message(host, "fork", "IdentityRenewed")
+
+
+async def test_a_vmi_boots_without_its_checkpoint(tmp_path):
+    async with node(tmp_path) as host:
+        await running(host, "fork", {START_FROM: "nothing"}, **MASQUERADE)
+        assert "no such checkpoint" in await event_message(host, "fork", "ForkFailed")
+
+
+async def test_a_vmi_boots_where_the_hypervisor_is_another(tmp_path, monkeypatch):
+    async with node(tmp_path) as host:
+        memory = await source(host)
+        await request(host)
+        made = await finished(host)
+        monkeypatch.setattr("corral.node.hollow.hypervisor._SHAPE", ("another",))
+        assert await forked(host, made, "fork") != memory
+        assert "checkpoint base" in await event_message(host, "fork", "ForkFailed")
+
+
+async def test_a_vmi_boots_if_the_checkpoint_is_damaged(tmp_path):
+    async with node(tmp_path) as host:
+        memory = await source(host)
+        await request(host)
+        made = await finished(host)
+        (tmp_path / "checkpoints" / made.metadata.uid / "devices").write_bytes(b"x")
+        assert await forked(host, made, "fork") != memory
+        assert "checksum" in await event_message(host, "fork", "ForkFailed")
+
+
+async def test_files_are_removed_with_the_checkpoint(tmp_path):
+    async with node(tmp_path) as host:
+        memory = await source(host)
+        await request(host)
+        made = await finished(host)
+        await forked(host, made, "fork")
+        await host.whole.client.delete(Checkpoint, BASE)
+
+        async def is_gone():
+            return directories(host) == []
+
+        await host.whole.until(is_gone)
+        assert guest_of(host, await machine_of(host, "fork")).memory == memory
+        with pytest.raises(NotFound):
+            await found(host)
+
+
+async def test_a_checkpoint_waits_until_its_source_runs(tmp_path):
+    async with node(tmp_path) as host:
+        await request(host)
+        await asyncio.sleep(60)
+        assert not (await found(host)).is_final
+        await source(host)
+        assert (await finished(host)).has("Ready")
+
+
+async def test_a_source_goes_on_if_it_cannot_be_sent(tmp_path, monkeypatch):
+    async def refuse(_self, _vmi, outgoing):
+        outgoing.memory.close()
+        raise GuestError("no space")
+
+    monkeypatch.setattr(HollowGuest, "send", refuse)
+    async with node(tmp_path) as host:
+        memory = await source(host)
+        await request(host)
+        made = await finished(host)
+        [failed] = [each for each in made.status.conditions if each.type == "Failed"]
+        assert (failed.reason, failed.message) == ("CheckpointFailed", "no space")
+        assert directories(host) == []
+        machine = await in_phase(host, "vm", "Running")
+        assert guest_of(host, machine).memory == memory
+
+
+async def test_a_machine_whose_address_is_its_own_is_refused(tmp_path):
+    async with node(tmp_path) as host:
+        spec = {**MASQUERADE, "domain": {**MASQUERADE["domain"]}}
+        spec["domain"]["devices"] = {"interfaces": [{"name": "default", "bridge": {}}]}
+        await running(host, "vm", **spec)
+        await request(host)
+        [failed] = [
+            each for each in (await finished(host)).status.conditions if each.type == "Failed"
+        ]
+        assert failed.reason == "NotSupported"
+        assert "spec.domain.devices.interfaces[0]" in failed.message

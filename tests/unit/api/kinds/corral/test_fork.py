@@ -1,0 +1,55 @@
+"""A VMI that is a fork of another one."""
+
+import msgspec
+
+from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint
+from corral.api.kinds.corral.fork import fork_of
+
+SOURCE = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstance",
+    "metadata": {
+        "name": "vm",
+        "namespace": "lab",
+        "uid": "1",
+        "labels": {"app": "web"},
+        "ownerReferences": [{"kind": "VirtualMachineInstanceReplicaSet", "name": "set"}],
+    },
+    "spec": {
+        "hostname": "web",
+        "nodeSelector": {"disk": "fast"},
+        "domain": {"firmware": {"uuid": "2", "serial": "3", "bootloader": {"bios": {}}}},
+    },
+    "status": {"phase": "Running"},
+}
+CHECKPOINT = msgspec.convert(
+    {
+        "metadata": {"name": "base", "namespace": "lab"},
+        "spec": {"source": {"name": "vm"}},
+        "status": {"node": "node1", "identity": "4", "sizeBytes": 1},
+    },
+    VirtualMachineCheckpoint,
+)
+
+
+def test_a_fork_belongs_to_no_set_and_no_service_of_its_source():
+    metadata = fork_of(SOURCE, CHECKPOINT)["metadata"]
+    assert metadata == {
+        "generateName": "vm-",
+        "namespace": "lab",
+        "annotations": {"corral.dev/start-from": "base", "corral.dev/identity": "4"},
+    }
+
+
+def test_a_fork_starts_where_the_checkpoint_is():
+    fork = fork_of(SOURCE, CHECKPOINT)
+    selector = fork["spec"]["nodeSelector"]
+    assert selector == {"disk": "fast", "kubernetes.io/hostname": "node1"}
+    assert "status" not in fork
+
+
+def test_a_fork_has_neither_the_name_nor_the_firmware_of_its_source():
+    spec = fork_of(SOURCE, CHECKPOINT)["spec"]
+    assert "hostname" not in spec
+    assert spec["domain"]["firmware"] == {"bootloader": {"bios": {}}}
+    assert SOURCE["spec"]["domain"]["firmware"]["uuid"] == "2"
