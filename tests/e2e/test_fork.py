@@ -1,6 +1,8 @@
 """Forks of a real guest, by the commands of a user: each answers by a name of its own."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 from tests.cluster import outside, ranges, until
@@ -51,6 +53,20 @@ def reasons(user, name: str) -> set[str]:
     return {one["reason"] for one in user.items("events") if one["involvedObject"]["name"] == name}
 
 
+def memory_of(uid: str) -> tuple[int, int]:
+    """Resident and proportional KiB of a fork's memory, which it maps from the checkpoint."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            arguments = (process / "cmdline").read_bytes()
+            if uid.encode() in arguments and b"memory-backend-file" in arguments:
+                mapped = (process / "smaps").read_text().partition("/memory\n")[2]
+                sizes = dict(re.findall(r"(Rss|Pss): +(\d+) kB", mapped.partition("VmFlags")[0]))
+                return int(sizes["Rss"]), int(sizes["Pss"])
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    raise AssertionError(f"no QEMU of {uid} maps a checkpoint")
+
+
 def in_guest(user, name: str, command: str) -> str:
     [pod] = [
         pod["metadata"]["name"]
@@ -75,6 +91,10 @@ def test_forks_of_a_running_machine_have_identities_of_their_own(user):
         assert in_guest(user, name, "hostname").strip() == name
         assert in_guest(user, name, "cat /proc/sys/kernel/random/boot_id") == boot
         assert in_guest(user, name, "cat /root/note").strip() == "kept"
+    for one in (vmi["metadata"] for vmi in user.items("vmi")):
+        if one["name"] in forks:
+            resident, proportional = memory_of(one["uid"])
+            assert proportional < 0.9 * resident, "the forks share pages"
     numbers = {in_guest(user, name, "head -c 32 /dev/urandom | base64") for name in (*forks, "vm")}
     assert len(numbers) == 3
     addresses = {one["status"]["interfaces"][0]["ipAddress"] for one in user.items("vmi")}

@@ -110,8 +110,8 @@ def test_the_program_asks_for_a_reseed_and_returns_the_error(tmp_path):
 def test_the_program_can_be_written_by_printf(tmp_path):
     assert b"%" not in RESEED
     escaped = "".join(f"\\{byte:03o}" for byte in RESEED)
-    done = subprocess.run(["sh", "-c", 'printf "$1"', "sh", escaped], capture_output=True)
-    assert done.stdout == RESEED
+    command = ["sh", "-c", 'printf "$1"', "sh", escaped]
+    assert subprocess.run(command, capture_output=True, check=True).stdout == RESEED
 
 
 def test_the_script_is_one_of_a_shell():

@@ -44,6 +44,7 @@ def starting(tries, recorded, monkeypatch):
         networking=None,
         boot_slots=None,
         restore=None,
+        fork=None,
         limits=None,
         started=None,
         users=lambda *_: "",

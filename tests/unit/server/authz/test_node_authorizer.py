@@ -29,6 +29,7 @@ OF_OTHERS = {
     "pods": "get list",
     "services": "get list",
     "storageclasses.storage.k8s.io": "get list",
+    "virtualmachinecheckpoints.corral.dev": "get list",
 }
 """All that a node may do to objects that are not its own: what networks and volumes are made from.
 

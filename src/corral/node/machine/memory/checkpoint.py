@@ -202,7 +202,7 @@ class MemoryCheckpoint:
         """Send the guest to the writer, and copy its disks while it stands still."""
         ours, theirs = socket.socketpair()
         for each in (ours, theirs):
-            each.setblocking(False)
+            each.setblocking(False)  # noqa: FBT003
         state = self._state
         outgoing = Outgoing(
             memory=ours,
