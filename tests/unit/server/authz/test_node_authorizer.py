@@ -96,6 +96,18 @@ async def test_a_node_reads_nothing_of_a_deleted_vmi(cluster):
     assert (await n1("GET", f"{SECRETS}/on-n1")).status == 403
 
 
+async def test_a_node_writes_the_status_of_checkpoints_of_its_own_vmis(cluster):
+    checkpoints = "/apis/corral.dev/v1alpha1/namespaces/default/virtualmachinecheckpoints"
+    for name in ("n1", "n2"):
+        spec = {"source": {"kind": "VirtualMachineInstance", "name": f"on-{name}"}}
+        await cluster.create(checkpoints, f"of-{name}", spec=spec)
+    n1, headers = node(cluster, "n1"), {"content-type": "application/merge-patch+json"}
+    status = {"status": {"node": "n1"}}
+    assert (await n1("PATCH", f"{checkpoints}/of-n1/status", status, headers)).status == 200
+    assert (await n1("PATCH", f"{checkpoints}/of-n1", status, headers)).status == 403
+    assert (await n1("PATCH", f"{checkpoints}/of-n2/status", status, headers)).status == 403
+
+
 async def test_secrets_of_the_same_name_in_other_namespaces_are_not_readable(cluster):
     await cluster.create("/api/v1/namespaces", "other")
     other = SECRETS.replace("default", "other")
