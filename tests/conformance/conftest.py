@@ -137,14 +137,10 @@ def shell(request, user, namespace, tmp_path, tmp_path_factory) -> dict[str, str
     """The environment of a user who has this kubectl, and is at home in the test's namespace."""
     home = tmp_path / "home"
     (home / "bin").mkdir(parents=True)
-    programs = {
-        "kubectl": shlex.quote(kubectl_programs()[request.param]),
-        "corral": shlex.join([sys.executable, "-m", "corral"]),
-    }
-    for name, command in programs.items():
-        wrapper = home / "bin" / name
-        wrapper.write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-        wrapper.chmod(0o755)
+    (home / "bin/kubectl").symlink_to(kubectl_programs()[request.param])
+    wrapper = home / "bin/corral"
+    wrapper.write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, "-m", "corral"])} "$@"\n')
+    wrapper.chmod(0o755)
     temporary = home / "tmp"
     temporary.mkdir()
     config = home / "kubeconfig"

@@ -676,8 +676,8 @@ async def test_a_hanging_metrics_api_delays_no_other_autoscaler(monkeypatch):
 
     monkeypatch.setattr(Client, "request", hang)
     monkeypatch.setattr(MetricsClient, "of_pods", look)
-    monkeypatch.setattr(metrics_client, "MAX_CONCURRENT", 4)
-    monkeypatch.setattr(loop, "WORKERS", 16)
+    monkeypatch.setattr(metrics_client, "MAX_CONCURRENT", 2)
+    monkeypatch.setattr(loop, "WORKERS", 8)
     async with cluster() as whole:
         for number in range(4 * loop.WORKERS):
             name = f"hangs-{number}"
