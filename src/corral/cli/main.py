@@ -44,6 +44,8 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "image-upload": "corral.cli.virtctl.image_upload",
     },
     "Machines in an instant": {
+        "claim": "corral.cli.manager.claim",
+        "release": "corral.cli.manager.claim",
         "checkpoint": "corral.cli.manager.checkpoint",
         "fork": "corral.cli.manager.checkpoint",
     },

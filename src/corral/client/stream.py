@@ -67,6 +67,7 @@ class Stream:
         seconds: float = 30,
         silent_seconds: int = DEAD_PEER_SECONDS,
         description: str = "the API server",
+        protocol: Subprotocol = PROTOCOL,
     ) -> AsyncIterator[Self]:
         """Connect to a ``wss://`` URL.  Raises the ApiError that the server responds with.
 
@@ -76,7 +77,7 @@ class Stream:
         try:
             connection = await _connector()(
                 url,
-                subprotocols=[PROTOCOL],
+                subprotocols=[protocol],
                 additional_headers=dict(headers),
                 ssl=tls,
                 compression=None,

@@ -6,6 +6,7 @@ from typing import Any
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
 from corral.controllers import (
+    claim,
     datavolume,
     evacuation,
     pool,
@@ -25,6 +26,8 @@ __all__ = ["SOURCES", "controllers"]
 CONTROLLERS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     replicaset.controller,
     warmpool.controller,
+    claim.binder,
+    claim.controller,
     pool.controller,
     pool.finalizer_controller,
     vm.controller,

@@ -68,9 +68,10 @@ _CONTROLLERS = role(
         "virtualmachinepools virtualmachinepools/finalizers virtualmachinepools/status",
     ),
     rule(
-        f"{READ} patch update",
+        f"{READ} patch update delete",
         "corral.dev",
-        "virtualmachinewarmpools virtualmachinewarmpools/finalizers virtualmachinewarmpools/status",
+        "virtualmachinewarmpools virtualmachinewarmpools/finalizers virtualmachinewarmpools/status "
+        "virtualmachineclaims virtualmachineclaims/finalizers virtualmachineclaims/status",
     ),
     rule(
         READ,

@@ -5,7 +5,7 @@ from typing import Final
 from corral.api.kinds.corral.warm_pool import GROUP
 from corral.daemon.rbac.notation import READ, WRITE, role, rule
 
-_RESOURCES: Final = "virtualmachinewarmpools virtualmachinecheckpoints"
+_RESOURCES: Final = "virtualmachinewarmpools virtualmachineclaims virtualmachinecheckpoints"
 _SCALED: Final = "virtualmachinewarmpools/scale"
 _LABELS: Final = {GROUP: ""}
 _EDIT: Final = (

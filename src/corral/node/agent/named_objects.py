@@ -8,7 +8,7 @@ import asyncio
 
 from corral.aio import Background
 from corral.api.kind import Kind
-from corral.api.kinds.vmi.referenced_objects import references
+from corral.api.kinds.vmi.referenced_objects import named_objects
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.client.client import Client
@@ -65,5 +65,5 @@ class NamedObjects(Informer[Partial]):
         if vmi is None:
             return set()
         namespace = vmi.metadata.namespace
-        found = references(vmi.spec)
+        found = named_objects(vmi)
         return {Key(namespace, each.name) for each in found if each.kind == self._kind.name}

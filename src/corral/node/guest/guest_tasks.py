@@ -1,4 +1,4 @@
-"""Tasks that run beside each guest: probes, hotplug, access credentials."""
+"""Tasks that run beside each guest: probes, hotplug, access credentials, user data."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,11 +9,12 @@ from lightkube.models.core_v1 import ConfigMap, Secret, ServiceAccount
 from corral.aio import Background
 from corral.api.kinds import kind_of
 from corral.api.kinds.vmi.live_update import has_room
-from corral.api.kinds.vmi.referenced_objects import references
+from corral.api.kinds.vmi.referenced_objects import named_objects
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.guest import fork_identity
 from corral.node.guest.access_credentials import Credentials, applied_by_agent
 from corral.node.guest.resizing import Resizes
+from corral.node.guest.user_data import UserData, is_given_user_data
 from corral.node.guest.volume_hotplug import HotPlug
 from corral.node.images.image import Image
 from corral.node.images.store import ImageStore
@@ -45,6 +46,7 @@ class GuestTasks:
         self._hotplug = HotPlug(index.instance, dependencies.drives, index.users)
         self._resizes = Resizes(index.instance)
         self._credentials = Credentials(dependencies.secret)
+        self._user_data = UserData(index.instance, dependencies.secret)
         self._supplies = Supplies(context, self._supplied)
         images.handle(self._imported)
 
@@ -53,6 +55,7 @@ class GuestTasks:
         self._hotplug.wake(uid)
         self._resizes.wake(uid)
         self._credentials.wake(uid)
+        self._user_data.wake(uid)
 
     def start_tasks(
         self,
@@ -73,12 +76,15 @@ class GuestTasks:
             tasks.start(fork_identity.renew(machine, vmi, recorder), name="identity")
         if applied_by_agent(vmi):
             tasks.start(self._credentials.run(machine, vmi, recorder), name="let in")
+        if is_given_user_data(vmi):
+            tasks.start(self._user_data.run(machine, recorder), name="user data")
 
     def _supplied(self, vmi: VirtualMachineInstance) -> None:
         """Retry what may have waited for an object that the VMI names, and that has changed."""
         if (machine := self._index.machine_of_instance(vmi.key, vmi.metadata.uid)) is not None:
             machine.retry()
             self._credentials.wake(vmi.metadata.uid, stale=True)
+            self._user_data.wake(vmi.metadata.uid)
 
     def _imported(self, image: Image) -> None:
         """Retry the starts of machines that may have waited for this image."""
@@ -112,4 +118,4 @@ class Supplies:
 
 def _named(vmi: VirtualMachineInstance) -> list[str]:
     namespace = vmi.metadata.namespace
-    return [f"{each.kind}/{namespace}/{each.name}" for each in references(vmi.spec)]
+    return [f"{each.kind}/{namespace}/{each.name}" for each in named_objects(vmi)]

@@ -32,6 +32,10 @@ class HollowAgent:
         self.keys: dict[str, Sequence[str]] = {}
         self.passwords: dict[str, str] = {}
         """The users' credentials."""
+        self.runs: list[tuple[Sequence[str], bytes]] = []
+        """Commands that it has run, with their input."""
+        self.exit_code = 0
+        """Exit code of commands that do not fail by themselves; set by tests."""
 
     async def bring_online(self) -> None:
         self.onlined += 1
@@ -79,10 +83,11 @@ class HollowAgent:
 
     async def run(self, command: Sequence[str], typed: bytes = b"") -> Finished:
         """Run ``load``, or print the arguments; ``false`` fails as usual."""
+        self.runs.append((command, typed))
         if command[0] == LOAD:
             return self._run_load(command[1:])
         output = " ".join(command).encode() + b"\n" + typed
-        return Finished(exit_code=int(command[0] == "false"), output=output)
+        return Finished(exit_code=int(command[0] == "false") or self.exit_code, output=output)
 
     def _run_load(self, arguments: Sequence[str]) -> Finished:
         try:

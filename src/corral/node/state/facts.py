@@ -40,6 +40,14 @@ class Plugged:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class UserDataState:
+    """Whether a guest has applied its user data: empty if so, else the reason and a message."""
+
+    reason: str = ""
+    message: str = ""
+
+
 class Progress(Enum):
     """The progress of a live migration, as one of its sides observes it."""
 
@@ -90,6 +98,8 @@ class Facts:
     """Number of connections of the agent: a guest that reboots connects again."""
     credentials: str | None = None
     """Reason why access credentials are not in force; empty if they are, None if unknown."""
+    user_data: UserDataState | None = None
+    """Whether the user data of a machine that was handed out is applied; None if it has none."""
     guest_info: GuestInfo | None = None
     frozen: bool | None = None
     """True if the guest's file systems are frozen; None after a restart of the manager: unknown."""

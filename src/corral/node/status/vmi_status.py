@@ -27,6 +27,7 @@ from corral.api.kinds.vmi.live_update import (
     requested_guest,
 )
 from corral.api.kinds.vmi.networks import Interface
+from corral.api.kinds.vmi.user_data import APPLIED
 from corral.api.kinds.vmi.vmi import FINAL_PHASES, UNKNOWN, VirtualMachineInstance
 from corral.api.object import Condition, Document
 from corral.api.quantity import NANO, Amount, Form
@@ -207,6 +208,8 @@ def _conditions(
     if facts.credentials is not None:
         status = "False" if facts.credentials else "True"
         desired["AccessCredentialsSynchronized"] = (status, "", facts.credentials)
+    if (given := facts.user_data) is not None:
+        desired[APPLIED] = ("False" if given.reason else "True", given.reason, given.message)
     synchronized = get_condition(conditions, "Synchronized")
     if facts.trouble is not None and facts.trouble.reason not in IMAGE_REASONS:
         desired["Synchronized"] = ("False", facts.trouble.reason, facts.trouble.message)

@@ -18,6 +18,7 @@ from corral.api.kinds.storage.common import SELECTED_NODE, STORAGE_LABEL
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.kinds.vmi.migration_status import CONTROLLERS_FIELDS
+from corral.api.kinds.vmi.user_data import USER_DATA_SECRET
 from corral.api.object import Document, Key
 from corral.server.authz.node_authorizer import CREATED_BY, HOSTNAME, node_of
 from corral.server.authz.node_claims import is_volume_at
@@ -212,6 +213,12 @@ def _vmi_changes(document: Document, old: Document, node: str) -> Iterator[str]:
         yield "change the spec of a VMI"
     if _owners(document) != _owners(old):
         yield "change the owners of a VMI"
+    # The node may read the Secret that this annotation names.
+    after, before = (
+        at(each, "metadata", "annotations", USER_DATA_SECRET) for each in (document, old)
+    )
+    if after != before:
+        yield "change the user data of a VMI"
     after, before = (at(each, "status", "nodeName") for each in (document, old))
     if after != before and not (after == node and _migrates(old, before, node)):
         yield "move a VMI"

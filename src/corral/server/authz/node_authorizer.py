@@ -22,7 +22,7 @@ from corral.api.kinds.kubevirt.migration import TARGET_NODE
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
 from corral.api.kinds.storage.persistentvolumeclaim import CLAIM
 from corral.api.kinds.vmi.derived import NODE_LABEL
-from corral.api.kinds.vmi.referenced_objects import Reference, references
+from corral.api.kinds.vmi.referenced_objects import Reference, named_objects
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.api.request import User
@@ -64,7 +64,7 @@ _NO_KEY: Final = Key("", "")
 
 @dataclass(slots=True)
 class _PlacedVmi:
-    """A VMI, the objects that its spec names, and its pods with the node of each."""
+    """A VMI, the objects that it names, and its pods with the node of each."""
 
     key: Key = _NO_KEY
     is_stored: bool = False
@@ -149,7 +149,7 @@ class NodeGraph:
         placed = self._placed[uid]
         placed.key, placed.is_stored = record.key, True
         vmi = decode_as(record.data, VirtualMachineInstance)
-        placed.references = frozenset(references(vmi.spec))
+        placed.references = frozenset(named_objects(vmi))
 
 
 class NodeAuthorizer:

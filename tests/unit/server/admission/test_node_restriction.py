@@ -162,6 +162,8 @@ async def test_a_node_creates_its_own_lease_only(cluster):
         ({"metadata": {"ownerReferences": [
             {"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "b"}]}},
          "change the owners of a VMI"),
+        ({"metadata": {"annotations": {"corral.dev/user-data-secret": "token"}}},
+         "change the user data of a VMI"),
         ({"status": {"nodeName": "n2"}}, "move a VMI"),
     ],
 )  # fmt: skip

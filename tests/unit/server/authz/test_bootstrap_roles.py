@@ -41,6 +41,7 @@ def may(ask, verb, target, group="", *, namespace="default"):
              "create uploadtokenrequests.upload.cdi.kubevirt.io",
              "create horizontalpodautoscalers.autoscaling", "get pods.metrics.k8s.io",
              "create virtualmachinewarmpools.corral.dev",
+             "create virtualmachineclaims.corral.dev",
              "patch virtualmachinewarmpools/scale.corral.dev"],
             ["get virtualmachineinstances/vnc/screenshot.subresources.kubevirt.io",
              "update virtualmachineinstancereplicasets/scale.kubevirt.io",

@@ -1,10 +1,11 @@
-"""References of a VMI's spec to Secrets, ConfigMaps and ServiceAccounts of its namespace."""
+"""References of a VMI to Secrets, ConfigMaps and ServiceAccounts of its namespace."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from corral.api.kinds.vmi.access import AccessCredential
-from corral.api.kinds.vmi.vmi import Spec
+from corral.api.kinds.vmi.user_data import USER_DATA_SECRET
+from corral.api.kinds.vmi.vmi import Spec, VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import ObjectName, Volume
 
 SECRET, CONFIG_MAP, SERVICE_ACCOUNT = "Secret", "ConfigMap", "ServiceAccount"
@@ -17,6 +18,14 @@ class Reference(NamedTuple):
 
     kind: str
     name: str
+
+
+def named_objects(vmi: VirtualMachineInstance) -> set[Reference]:
+    """Return the objects that the spec names, and the Secret of user data that came later."""
+    found = references(vmi.spec)
+    if secret := vmi.metadata.annotations.get(USER_DATA_SECRET):
+        found.add(Reference(SECRET, secret))
+    return found
 
 
 def references(spec: Spec) -> set[Reference]:

@@ -1,8 +1,9 @@
-"""Objects of its namespace that a VMI's spec names."""
+"""Objects of its namespace that a VMI names."""
 
 import msgspec
+from tests.unit.controllers.make import make_vmi
 
-from corral.api.kinds.vmi.referenced_objects import references
+from corral.api.kinds.vmi.referenced_objects import Reference, named_objects, references
 from corral.api.kinds.vmi.vmi import Spec
 
 
@@ -53,3 +54,10 @@ def test_references_without_a_name_are_left_out():
         {"name": "b", "cloudInitNoCloud": {"secretRef": {}, "userData": "x"}},
     ]
     assert named(volumes=volumes) == []
+
+
+def test_the_secret_of_user_data_is_named_once_a_machine_is_handed_out():
+    vmi = make_vmi()
+    assert named_objects(vmi) == set()
+    vmi.metadata.annotations["corral.dev/user-data-secret"] = "seed"
+    assert named_objects(vmi) == {Reference("Secret", "seed")}

@@ -1,0 +1,230 @@
+"""Machines for programs: ``async with claim("spares") as machine: await machine.run(["uname"])``.
+
+A claim of a warm pool is created, and deleted with its machine at the end of the block.  The user
+needs the rights to create, get, watch and delete VirtualMachineClaims; for ``Machine.run`` also
+``create`` of ``pods/exec``.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from corral.api.errors import ApiError, Gone, NotFound
+from corral.api.kinds.corral.claim import (
+    BOUND,
+    EXPIRED,
+    FAILURES,
+    NOT_FOUND,
+    READY,
+    VirtualMachineClaim,
+)
+from corral.api.object import Document, Key
+from corral.client import commands
+from corral.client.client import Client
+from corral.client.commands import CommandResult
+from corral.client.decoding import Bookmark, Unreadable
+from corral.client.https import Https
+from corral.client.kubeconfig import Kubeconfig, load
+from corral.config import Layout, default_directory
+
+Claim = VirtualMachineClaim
+
+_DELETE_SECONDS: Final = 30.0
+
+
+class ClaimError(Exception):
+    """A claim that gets no machine, or whose machine cannot be used."""
+
+
+class CommandError(Exception):
+    """A command that has ended with another exit code than 0; ``result`` has its outputs."""
+
+    def __init__(self, command: Sequence[str], result: CommandResult) -> None:
+        output = result.errors.decode(errors="replace").strip()
+        text = f"{command[0]} has ended with exit code {result.exit_code}"
+        super().__init__(f"{text}: {output}" if output else text)
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A claim to create.
+
+    pool: the warm pool.
+    name: of the claim; generated from the pool's by default.
+    ttl, pending_timeout: durations such as 10m; without limit if empty.
+    user_data: a script for the guest.
+    user_data_secret: a Secret with the script, in its place.
+    """
+
+    pool: str
+    name: str = ""
+    ttl: str = ""
+    pending_timeout: str = ""
+    user_data: str = ""
+    user_data_secret: str = ""
+
+    def document(self) -> Document:
+        """Return the claim."""
+        metadata = {"name": self.name} if self.name else {"generateName": f"{self.pool}-"}
+        data: Document = {}
+        if self.user_data:
+            data["inline"] = self.user_data
+        if self.user_data_secret:
+            data["secretRef"] = {"name": self.user_data_secret}
+        values = {"ttl": self.ttl, "pendingTimeout": self.pending_timeout, "userData": data}
+        optional = {name: value for name, value in values.items() if value}
+        return {"metadata": metadata, "spec": {"warmPoolRef": {"name": self.pool}, **optional}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A machine that a claim is bound to.
+
+    claim: the claim's name.
+    name: the VirtualMachineInstance.
+    addresses: its addresses, where pods are reached.
+    ssh: a command that logs in to it.
+    """
+
+    claim: str
+    name: str
+    namespace: str
+    addresses: Sequence[str]
+    ssh: str
+    pod: str
+    config: Kubeconfig
+
+    async def run(
+        self, command: Sequence[str], *, typed: bytes = b"", check: bool = True
+    ) -> CommandResult:
+        """Run a command in the guest, by its guest agent, and return its outputs.
+
+        ``typed`` is its input.  Raises CommandError for an exit code other than 0, unless ``check``
+        is False; ApiError if the command cannot be run.
+        """
+        pod = Key(self.namespace, self.pod)
+        result = await commands.run(self.config, pod, command, typed)
+        if check and result.exit_code:
+            raise CommandError(command, result)
+        return result
+
+
+@asynccontextmanager
+async def claim(
+    pool: str,
+    *,
+    ttl: str = "1h",
+    pending_timeout: str = "",
+    user_data: str = "",
+    user_data_secret: str = "",
+    namespace: str = "",
+    kubeconfig: Path | None = None,
+    context: str = "",
+) -> AsyncIterator[Machine]:
+    """Claim a machine of a warm pool for a block, at whose end it is thrown away.
+
+    ``ttl`` ends it even if this program cannot.  The cluster is that of ``kubeconfig``, else of
+    $KUBECONFIG, else of this host's corral.  Raises ClaimError if there is no such pool, no machine
+    within ``pending_timeout``, or the machine fails; ApiError; KubeconfigError.
+    """
+    variable = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
+    path = kubeconfig or (Path(variable) if variable else Layout(default_directory()).kubeconfig)
+    config = load(path, context)
+    request = Request(
+        pool=pool,
+        ttl=ttl,
+        pending_timeout=pending_timeout,
+        user_data=user_data,
+        user_data_secret=user_data_secret,
+    )
+    async with Https(config) as transport:
+        client = Client(transport)
+        created = await client.create(Claim, request.document(), namespace or config.namespace)
+        try:
+            yield machine_of(await ready(client, created), config)
+        finally:
+            await asyncio.shield(_give_back(client, created))
+
+
+async def ready(client: Client, created: Claim) -> Claim:
+    """Wait until the machine of a claim can be used; return the claim then.
+
+    Raises ClaimError if it never will, ApiError.
+    """
+    current = created
+    try:
+        while not is_usable(current):
+            current = await _next(client, current)
+    except NotFound as error:
+        raise ClaimError(f"claim {created.metadata.name} has been deleted") from error
+    return current
+
+
+def machine_of(bound: Claim, config: Kubeconfig) -> Machine:
+    """Return the machine of a claim that is bound."""
+    status = bound.status
+    assert status.vmi is not None
+    return Machine(
+        claim=bound.metadata.name,
+        name=status.vmi.name,
+        namespace=bound.metadata.namespace,
+        addresses=tuple(status.addresses),
+        ssh=status.ssh,
+        pod=status.vmi.pod_name,
+        config=config,
+    )
+
+
+def is_usable(current: Claim) -> bool:
+    """Report whether the machine of a claim can be used.  Raises ClaimError if it never will."""
+    conditions = {each.type: each for each in current.status.conditions}
+    if (expired := conditions.get(EXPIRED)) is not None and expired.status == "True":
+        raise ClaimError(f"claim {current.metadata.name} has expired: {expired.message}")
+    machine = conditions.get(READY)
+    if machine is not None and machine.reason in FAILURES:
+        raise ClaimError(f"claim {current.metadata.name}: {machine.message}")
+    bound = conditions.get(BOUND)
+    if bound is not None and bound.reason == NOT_FOUND and not current.spec.pending_timeout:
+        raise ClaimError(bound.message)
+    return machine is not None and machine.status == "True"
+
+
+async def deleted(client: Client, key: Key, uid: str) -> None:
+    """Delete a claim, and wait until its machine and then the claim are gone.  Raises ApiError."""
+    with suppress(NotFound):
+        await client.delete(Claim, key, uid=uid, propagation="Foreground")
+        current = await client.get(Claim, key.name, key.namespace)
+        while current.metadata.uid == uid:
+            current = await _next(client, current)
+
+
+async def _next(client: Client, current: Claim) -> Claim:
+    """Wait for the next version of a claim.  Raises NotFound once it is deleted, ApiError."""
+    namespace, name = current.key
+    with suppress(Gone):
+        watch = client.watch(
+            Claim,
+            namespace,
+            resource_version=current.metadata.resource_version,
+            fields=f"metadata.name={name}",
+        )
+        async with aclosing(watch) as events:
+            async for event in events:
+                if isinstance(event, Bookmark | Unreadable):
+                    continue
+                if event.type == "DELETED":
+                    raise NotFound(f"claim {name} has been deleted")
+                return event.object
+    return await client.get(Claim, name, namespace)
+
+
+async def _give_back(client: Client, created: Claim) -> None:
+    """Delete a claim; its ttl ends it if the server cannot be reached."""
+    with suppress(ApiError, TimeoutError):
+        async with asyncio.timeout(_DELETE_SECONDS):
+            await client.delete(Claim, created.key, uid=created.metadata.uid)

@@ -1,0 +1,251 @@
+"""Controller that binds claims to spares of their warm pool, in order of arrival.
+
+Its keys are those of warm pools, so that one reconcile at a time hands out a pool's spares.  A
+spare becomes a claim's machine by one write, that of ``corral.reconcile.spares``; the status of the
+claim follows from the machines that it owns, so that a controller that is killed between the two
+writes, or that loses the response to the first, goes on with the machine that was handed out.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+
+from corral.api.errors import ApiError, Conflict, NotFound
+from corral.api.kinds.corral.claim import BOUND, CLAIM_LABEL, NOT_FOUND, VirtualMachineClaim
+from corral.api.kinds.corral.warm_pool import WARM_POOL_LABEL, VirtualMachineWarmPool
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Document, Key
+from corral.api.time import parse_rfc3339
+from corral.controllers.claim import status
+from corral.controllers.claim.machines import index_machines, machines_of, patch_status
+from corral.controllers.claim.plan import (
+    in_order,
+    is_pending,
+    machine_annotations,
+    machine_labels,
+)
+from corral.metrics import Family, Histogram, counter, gauge, histogram
+from corral.reconcile.batch import for_each
+from corral.reconcile.context import ControllerContext
+from corral.reconcile.controller import Controller, Result
+from corral.reconcile.objects import controller_uid, is_being_deleted, is_ready
+from corral.reconcile.spares import Spares, pool_labels
+from corral.reconcile.workqueue import WorkQueue
+
+Claim = VirtualMachineClaim
+VMI = VirtualMachineInstance
+WarmPool = VirtualMachineWarmPool
+
+COMPONENT = "virtualmachineclaim-controller"
+_JUST_NOW = timedelta(seconds=2)
+POSITION_SECONDS = 1.0
+"""Shortest time between two updates of all positions in the queue of a warm pool."""
+
+
+def binder(context: ControllerContext) -> Controller[Key]:
+    loop = Binder(context)
+    return Controller(
+        "claim-binder",
+        loop.reconcile,
+        queue=loop.queue,
+        sources=(loop.claims, loop.spares.pools, loop.spares.sets, loop.spares.vmis),
+        families=loop.families,
+    )
+
+
+class Binder:
+    """Caches and state of the controller."""
+
+    def __init__(self, context: ControllerContext) -> None:
+        self.queue = WorkQueue[Key]()
+        self.claims = context.informers.of(Claim)
+        self.spares = Spares(context)
+        self._context = context
+        self._client = context.client
+        self._recorder = context.recorder(COMPONENT)
+        self._unsure: set[str] = set()
+        """Uids of claims for which a spare may have been handed out: the response was lost."""
+        self._positions_at: dict[Key, float] = {}
+        """When the positions of a pool's claims were updated last."""
+        self._bound: dict[Key, Histogram] = {}
+        """Seconds from the creation of claims to their machines, by warm pool."""
+        self._seen: dict[str, datetime] = {}
+        """When claims that wait came, by uid: creation times have whole seconds."""
+        self.claims.index("waiting-for", _awaited_pool)
+        index_machines(self.spares.vmis)
+        self.claims.handle(self._claim_changed)
+        self.spares.pools.handle(self._pool_changed)
+        self.spares.vmis.handle(self._vmi_changed)
+
+    async def reconcile(self, key: Key) -> Result | None:
+        """Bind the claims that wait for a warm pool, as far as it has spares."""
+        waiting = []
+        for claim in in_order(self.claims.indexed("waiting-for", str(key))):
+            if (machine := await self._earlier_machine(claim)) is None:
+                waiting.append(claim)
+            else:
+                await self._bind(claim, machine)
+        pool = self.spares.pools.get(key)
+        if pool is None or is_being_deleted(pool):
+            await self._report_missing(waiting)
+            return None
+        while waiting and self.spares.ready(pool):
+            claim = waiting.pop(0)
+            if not await self._hand_out(pool, claim):
+                waiting.insert(0, claim)
+                break
+        return await self._report_positions(key, waiting)
+
+    # -- binding ----------------------------------------------------------------------------
+
+    async def _earlier_machine(self, claim: Claim) -> VMI | None:
+        """Return the machine that an earlier reconcile has handed out to a claim."""
+        if claim.metadata.uid not in self._unsure:
+            return next(iter(machines_of(self.spares.vmis, claim)), None)
+        namespace, name = claim.key
+        listed = await self._client.list(VMI, namespace, labels=f"{CLAIM_LABEL}={name}")
+        self._unsure.discard(claim.metadata.uid)
+        owned = (vmi for vmi in listed.items if controller_uid(vmi) == claim.metadata.uid)
+        return next(owned, None)
+
+    async def _hand_out(self, pool: WarmPool, claim: Claim) -> bool:
+        """Hand a spare to a claim; return False if there was none after all.  Raises ApiError."""
+        try:
+            given = await self.spares.hand_out(
+                pool, claim, machine_labels(claim, pool), annotations=machine_annotations(claim)
+            )
+        except (Conflict, NotFound):
+            return True  # the claim is being deleted: it waits no longer
+        except ApiError:
+            self._unsure.add(claim.metadata.uid)
+            raise
+        for machine in given:
+            await self._bind(claim, machine)
+        return bool(given)
+
+    async def _bind(self, claim: Claim, machine: VMI) -> None:
+        now = self._context.clock()
+        new = status.bound(claim, machine, now)
+        await patch_status(self._client, claim, new)
+        pool = _pool_key(claim)
+        seconds = (now - self._seen.pop(claim.metadata.uid, now)).total_seconds()
+        self._bound.setdefault(pool, Histogram()).observe(seconds)
+        text = f"Bound to virtual machine instance {machine.metadata.name} of warm pool {pool.name}"
+        self._recorder.event(claim, "Normal", "Bound", text)
+
+    # -- waiting ----------------------------------------------------------------------------
+
+    async def _report_missing(self, waiting: Sequence[Claim]) -> None:
+        now = self._context.clock()
+        changes = [(claim, status.without_pool(claim, now)) for claim in waiting]
+        for claim, _ in changes:
+            if _reason(claim) != NOT_FOUND:
+                name = claim.spec.warm_pool_ref.name
+                text = f"There is no VirtualMachineWarmPool {name}: the claim waits for it"
+                self._recorder.event(claim, "Warning", NOT_FOUND, text)
+        await self._patch_all(changes)
+
+    async def _report_positions(self, key: Key, waiting: Sequence[Claim]) -> Result | None:
+        """Write the position of each claim that waits; those that have one are updated later."""
+        now, monotonic = self._context.clock(), self._context.monotonic()
+        if not waiting:
+            self._positions_at.pop(key, None)
+            return None
+        changes = [
+            (claim, status.pending(claim, position, now))
+            for position, claim in enumerate(waiting, 1)
+        ]
+        due = self._positions_at.get(key, -POSITION_SECONDS) + POSITION_SECONDS
+        if monotonic >= due:
+            self._positions_at[key] = monotonic
+            await self._patch_all(changes)
+            return None
+        late = [one for one in changes if one[0].status.position is not None]
+        await self._patch_all([one for one in changes if one[0].status.position is None])
+        return Result(due - monotonic) if any(map(_differs, late)) else None
+
+    async def _patch_all(self, changes: Sequence[tuple[Claim, Document]]) -> None:
+        """Write statuses.  Raises ApiError; a claim that is gone or has changed is left out."""
+
+        async def write(change: tuple[Claim, Document]) -> None:
+            await patch_status(self._client, *change)
+
+        for error in await for_each(changes, write):
+            if not isinstance(error, Conflict | NotFound):
+                raise error
+
+    # -- metrics ----------------------------------------------------------------------------
+
+    def families(self) -> Iterable[Family]:
+        """Return the metrics of claims; none before the first claim."""
+        total = counter("corral_claims_bound_total", "Claims that were given a machine.")
+        seconds = histogram(
+            "corral_claim_seconds", "How long claims waited for a machine, by warm pool."
+        )
+        for key, durations in self._bound.items():
+            total.add(sum(durations.counts), pool_labels(key))
+            seconds.add_histogram(durations, pool_labels(key))
+        waiting = gauge("corral_claims_waiting", "Claims that wait for a machine now.")
+        counts: dict[Key, int] = dict.fromkeys(self._bound, 0)
+        for claim in self.claims.items():
+            if is_pending(claim):
+                key = _pool_key(claim)
+                counts[key] = counts.get(key, 0) + 1
+        for key, count in counts.items():
+            waiting.add(count, pool_labels(key))
+        return (total, seconds, waiting) if counts else ()
+
+    # -- event handlers ---------------------------------------------------------------------
+
+    def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+        if old is None and new is not None and is_pending(new):
+            self._seen[new.metadata.uid] = self._arrival(new)
+        elif old is not None and (new is None or not is_pending(new)):
+            self._unsure.discard(old.metadata.uid)
+            if new is None:
+                self._seen.pop(old.metadata.uid, None)
+        for claim in (old, new):
+            if claim is not None and is_pending(claim):
+                self.queue.add(_pool_key(claim))
+                return
+
+    def _arrival(self, claim: Claim) -> datetime:
+        """Return when a claim was created: just now, unless this controller has just started."""
+        now, created = self._context.clock(), claim.metadata.creation_timestamp
+        if created is None or now - (moment := parse_rfc3339(created)) <= _JUST_NOW:
+            return now
+        return moment
+
+    def _pool_changed(self, old: WarmPool | None, new: WarmPool | None) -> None:
+        changed = new or old
+        assert changed is not None
+        if old is None or new is None or is_being_deleted(new):
+            self._enqueue_if_awaited(changed.key)
+
+    def _vmi_changed(self, _old: VMI | None, new: VMI | None) -> None:
+        """Enqueue the warm pool of a spare that may be handed out now."""
+        if new is None:
+            return
+        name = new.metadata.labels.get(WARM_POOL_LABEL)
+        if name is not None and is_ready(new) and not is_being_deleted(new):
+            self._enqueue_if_awaited(Key(new.metadata.namespace, name))
+
+    def _enqueue_if_awaited(self, key: Key) -> None:
+        if self.claims.indexed("waiting-for", str(key)):
+            self.queue.add(key)
+
+
+def _pool_key(claim: Claim) -> Key:
+    return Key(claim.metadata.namespace, claim.spec.warm_pool_ref.name)
+
+
+def _awaited_pool(claim: Claim) -> Sequence[str]:
+    return (str(_pool_key(claim)),) if is_pending(claim) else ()
+
+
+def _reason(claim: Claim) -> str:
+    return next((each.reason for each in claim.status.conditions if each.type == BOUND), "")
+
+
+def _differs(change: tuple[Claim, Document]) -> bool:
+    claim, new = change
+    return bool(status.difference(claim.status, new))

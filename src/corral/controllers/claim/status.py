@@ -1,0 +1,183 @@
+"""The status of claims.  Pure: each function returns a whole status, which replaces the old one."""
+
+from datetime import datetime
+from typing import Final, NamedTuple
+
+import msgspec
+
+from corral.api.conditions import set_condition
+from corral.api.kinds.corral.claim import (
+    BOUND,
+    EXPIRED,
+    MACHINE_DELETED,
+    MACHINE_ENDED,
+    NOT_FOUND,
+    READY,
+    WAITING,
+    ClaimedMachine,
+    ClaimPort,
+    ClaimStatus,
+    VirtualMachineClaim,
+)
+from corral.api.kinds.vmi.derived import current_pod_name
+from corral.api.kinds.vmi.user_data import APPLIED, FAILED, PENDING
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.object import Condition, Document
+from corral.api.time import rfc3339
+from corral.controllers.claim.plan import (
+    PENDING_TIMEOUT,
+    SHUTDOWN_TIME,
+    TTL,
+    Expiry,
+    arrival,
+    expiry,
+)
+from corral.reconcile.objects import is_being_deleted
+
+Claim = VirtualMachineClaim
+VMI = VirtualMachineInstance
+
+MACHINE_READY: Final = "MachineReady"
+WHY_EXPIRED: Final = {
+    TTL: "spec.ttl has passed since it was bound",
+    SHUTDOWN_TIME: "spec.shutdownTime has passed",
+    PENDING_TIMEOUT: "no machine became free within spec.pendingTimeout",
+}
+
+
+class State(NamedTuple):
+    """The status, reason and message of a condition."""
+
+    status: str
+    reason: str
+    message: str
+
+
+def pending(claim: Claim, position: int, now: datetime) -> Document:
+    """Return the status of a claim that waits for a spare of its warm pool."""
+    before = f"{position - 1} others go before" if position > 1 else "this claim is next"
+    text = f"warm pool {claim.spec.warm_pool_ref.name} has no ready spare: {before}"
+    changed = msgspec.structs.replace(claim.status, position=position, arrival=arrival(claim))
+    return _document(claim, changed, {BOUND: State("False", WAITING, text)}, now)
+
+
+def without_pool(claim: Claim, now: datetime) -> Document:
+    """Return the status of a claim whose warm pool does not exist."""
+    pool = claim.spec.warm_pool_ref.name
+    text = f"there is no VirtualMachineWarmPool {pool} in this namespace: create it"
+    changed = msgspec.structs.replace(claim.status, position=None, arrival=arrival(claim))
+    return _document(claim, changed, {BOUND: State("False", NOT_FOUND, text)}, now)
+
+
+def bound(claim: Claim, vmi: VMI, now: datetime) -> Document:
+    """Return the status of a claim that is bound to a machine."""
+    pool, name = claim.spec.warm_pool_ref.name, vmi.metadata.name
+    status = msgspec.structs.replace(
+        claim.status, position=None, bound_at=claim.status.bound_at or rfc3339(now)
+    )
+    text = f"bound to virtual machine instance {name} of warm pool {pool}"
+    conditions = {BOUND: State("True", "Bound", text), READY: readiness(claim, vmi)}
+    return _document(claim, _with_machine(status, vmi), conditions, now)
+
+
+def followed(claim: Claim, vmi: VMI | None, now: datetime) -> Document:
+    """Return the status of a bound claim, given what has become of its machine."""
+    status = claim.status if vmi is None else _with_machine(claim.status, vmi)
+    return _document(claim, status, {READY: readiness(claim, vmi)}, now)
+
+
+def expired(claim: Claim, why: Expiry, now: datetime) -> Document:
+    """Return the status of a claim that has expired."""
+    text = WHY_EXPIRED[why.reason]
+    conditions = {EXPIRED: State("True", why.reason, text)}
+    if claim.status.vmi is None:
+        conditions[BOUND] = State("False", why.reason, text)
+    else:
+        conditions[READY] = State("False", "Expired", "its machine is deleted, as it has expired")
+    status = msgspec.structs.replace(claim.status, position=None)
+    return _document(claim, status, conditions, now)
+
+
+def readiness(claim: Claim, vmi: VMI | None) -> State:
+    """Return the condition Ready of a bound claim: whether its machine can be used."""
+    if vmi is None or (is_being_deleted(vmi) and not vmi.is_final):
+        return State("False", MACHINE_DELETED, f"its machine was deleted: {_ANEW}")
+    if vmi.is_final:
+        text = f"its machine has ended ({vmi.status.phase}): {_ANEW}"
+        return State("False", MACHINE_ENDED, text)
+    ready = _condition(vmi, READY)
+    if ready is None or ready.status != "True":
+        text = ready.message if ready is not None and ready.message else "its machine is not ready"
+        return State("False", "MachineNotReady", text)
+    if claim.spec.user_data is not None and (why := _lacks_user_data(vmi)) is not None:
+        return why
+    return State("True", MACHINE_READY, "")
+
+
+def _lacks_user_data(vmi: VMI) -> State | None:
+    applied = _condition(vmi, APPLIED)
+    if applied is None:
+        return State("False", PENDING, "the guest has not run its user data yet")
+    if applied.status != "True":
+        return State("False", applied.reason or FAILED, applied.message)
+    return None
+
+
+_ANEW: Final = "delete this claim, and create another one"
+
+
+def _condition(vmi: VMI, name: str) -> Condition | None:
+    return next((each for each in vmi.status.conditions if each.type == name), None)
+
+
+def _with_machine(status: ClaimStatus, vmi: VMI) -> ClaimStatus:
+    """Return the status with what is known of the machine now."""
+    interfaces = vmi.spec.domain.devices.interfaces
+    reported = (each for each in vmi.status.interfaces if each.name)  # not the guest's own bridges
+    metadata = vmi.metadata
+    return msgspec.structs.replace(
+        status,
+        vmi=ClaimedMachine(name=metadata.name, uid=metadata.uid, pod_name=current_pod_name(vmi)),
+        addresses=[address for each in reported for address in each.ip_addresses],
+        ports=[
+            ClaimPort(name=port.name, port=port.port, protocol=port.protocol or "TCP")
+            for each in interfaces
+            for port in each.ports
+        ],
+        ssh=f"corral ssh {_login(vmi)}vmi/{metadata.name}/{metadata.namespace}",
+    )
+
+
+def _login(vmi: VMI) -> str:
+    """Return the user whose keys the machine has, with an @; empty if the spec names none."""
+    for credential in vmi.spec.access_credentials:
+        key = credential.ssh_public_key
+        agent = key.propagation_method.qemu_guest_agent if key is not None else None
+        if agent is not None and agent.users:
+            return f"{agent.users[0]}@"
+    return ""
+
+
+def _document(
+    claim: Claim, status: ClaimStatus, conditions: dict[str, State], now: datetime
+) -> Document:
+    """Return a status with conditions set, and the fields that follow from the spec."""
+    when = expiry(msgspec.structs.replace(claim, status=status))
+    changed = msgspec.structs.replace(
+        status,
+        expires_at=rfc3339(when.moment) if when is not None else None,
+        observed_generation=claim.metadata.generation,
+    )
+    document: Document = msgspec.to_builtins(changed)
+    for name, state in conditions.items():
+        document["conditions"] = set_condition(
+            document.get("conditions"), name, state.status,
+            reason=state.reason, message=state.message, now=rfc3339(now),
+        )  # fmt: skip
+    return document
+
+
+def difference(old: ClaimStatus, new: Document) -> Document:
+    """Return the merge patch from one status to another; empty if they are the same."""
+    before: Document = msgspec.to_builtins(old)
+    return {name: new.get(name) for name in {*before, *new} if before.get(name) != new.get(name)}
