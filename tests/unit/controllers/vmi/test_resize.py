@@ -9,13 +9,13 @@ from lightkube.models.core_v1 import Node, Pod
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.controllers.vmi.resize import (
     change_of,
+    clear_failures,
     granted,
     has_no_room,
     lacking,
     refused,
     releasable,
     resized,
-    settled,
     without_release,
 )
 
@@ -158,7 +158,7 @@ def test_a_change_that_was_taken_back_requires_no_migration():
         {"type": "HotMemoryChange", "status": "False"},
         {"type": "HotVCPUChange", "status": "True"},
     ]
-    patch = settled(vmi(sockets=1, guest="1Gi", conditions=stuck))
+    patch = clear_failures(vmi(sockets=1, guest="1Gi", conditions=stuck))
     assert conditions(patch) == {"HotVCPUChange": "True"}
-    assert settled(vmi(sockets=1, guest="1Gi", conditions=stuck[2:])) is None
-    assert settled(vmi(phase="Failed", conditions=stuck)) is None
+    assert clear_failures(vmi(sockets=1, guest="1Gi", conditions=stuck[2:])) is None
+    assert clear_failures(vmi(phase="Failed", conditions=stuck)) is None
