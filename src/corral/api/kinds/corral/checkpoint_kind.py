@@ -29,7 +29,7 @@ def _causes(spec: Document) -> Iterator[Cause]:
 CHECKPOINT: Final = Kind(
     group="corral.dev",
     plural="virtualmachinecheckpoints",
-    short=("vmcheckpoint", "vmcp"),
+    short=("vmcheckpoint",),
     categories=("all",),
     versions=(Version(name="v1alpha1"),),
     view=VirtualMachineCheckpoint,
