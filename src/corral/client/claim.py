@@ -15,9 +15,12 @@ from typing import Final
 
 from corral.api.errors import ApiError, Gone, NotFound
 from corral.api.kinds.corral.claim import (
+    AGENT_CONNECTED,
     BOUND,
     EXPIRED,
     FAILURES,
+    MACHINE_DELETED,
+    MACHINE_ENDED,
     NOT_FOUND,
     READY,
     VirtualMachineClaim,
@@ -34,6 +37,8 @@ from corral.config import Layout, default_directory
 Claim = VirtualMachineClaim
 
 _DELETE_SECONDS: Final = 30.0
+AGENT_SECONDS: Final = 300.0
+"""How long a command waits for the guest agent: a guest may still boot when it is handed out."""
 
 
 class ClaimError(Exception):
@@ -98,20 +103,36 @@ class Machine:
     ssh: str
     pod: str
     config: Kubeconfig
+    client: Client
 
     async def run(
         self, command: Sequence[str], *, typed: bytes = b"", check: bool = True
     ) -> CommandResult:
         """Run a command in the guest, by its guest agent, and return its outputs.
 
-        ``typed`` is its input.  Raises CommandError for an exit code other than 0, unless ``check``
-        is False; ApiError if the command cannot be run.
+        ``typed`` is its input.  A guest that boots is waited for, until its agent is connected.
+        Raises CommandError for an exit code other than 0, unless ``check`` is False; ClaimError if
+        the machine is gone or no agent connects; ApiError if the command cannot be run.
         """
+        await self._agent()
         pod = Key(self.namespace, self.pod)
         result = await commands.run(self.config, pod, command, typed)
         if check and result.exit_code:
             raise CommandError(command, result)
         return result
+
+    async def _agent(self) -> None:
+        """Wait until the guest agent is connected.  Raises ClaimError, ApiError."""
+        try:
+            async with asyncio.timeout(AGENT_SECONDS):
+                current = await self.client.get(Claim, self.claim, self.namespace)
+                while not has_agent(current):
+                    current = await _next(self.client, current)
+        except NotFound as error:
+            raise ClaimError(f"claim {self.claim} has been deleted") from error
+        except TimeoutError as error:
+            why = f"its guest agent is not connected within {AGENT_SECONDS:.0f} s"
+            raise ClaimError(f"claim {self.claim}: {why}: does the image run one?") from error
 
 
 @asynccontextmanager
@@ -146,7 +167,7 @@ async def claim(
         client = Client(transport)
         created = await client.create(Claim, request.document(), namespace or config.namespace)
         try:
-            yield machine_of(await ready(client, created), config)
+            yield machine_of(await ready(client, created), config, client)
         finally:
             await asyncio.shield(_give_back(client, created))
 
@@ -165,7 +186,7 @@ async def ready(client: Client, created: Claim) -> Claim:
     return current
 
 
-def machine_of(bound: Claim, config: Kubeconfig) -> Machine:
+def machine_of(bound: Claim, config: Kubeconfig, client: Client) -> Machine:
     """Return the machine of a claim that is bound."""
     status = bound.status
     assert status.vmi is not None
@@ -177,6 +198,7 @@ def machine_of(bound: Claim, config: Kubeconfig) -> Machine:
         ssh=status.ssh,
         pod=status.vmi.pod_name,
         config=config,
+        client=client,
     )
 
 
@@ -192,6 +214,16 @@ def is_usable(current: Claim) -> bool:
     if bound is not None and bound.reason == NOT_FOUND and not current.spec.pending_timeout:
         raise ClaimError(bound.message)
     return machine is not None and machine.status == "True"
+
+
+def has_agent(current: Claim) -> bool:
+    """Report whether the guest agent is connected.  Raises ClaimError if it never will be."""
+    conditions = {each.type: each for each in current.status.conditions}
+    machine = conditions.get(READY)
+    if machine is not None and machine.reason in (MACHINE_DELETED, MACHINE_ENDED, EXPIRED):
+        raise ClaimError(f"claim {current.metadata.name}: {machine.message}")
+    agent = conditions.get(AGENT_CONNECTED)
+    return agent is not None and agent.status == "True"
 
 
 async def deleted(client: Client, key: Key, uid: str) -> None:

@@ -1,5 +1,8 @@
 """Claims as programs see them; tests/sim waits for real ones."""
 
+import asyncio
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
@@ -79,7 +82,39 @@ def test_a_claim_that_may_wait_waits_for_its_pool():
     assert is_usable(claim(missing, pendingTimeout="5m")) is False
 
 
-async def test_a_command_that_fails_raises_its_result(monkeypatch):
+class Claims:
+    """Answers for the API: the versions of one claim, one for each get and event of a watch."""
+
+    def __init__(self, *versions):
+        self._versions = list(versions)
+
+    async def get(self, _kind, _name, _namespace):
+        return self._versions.pop(0)
+
+    async def watch(self, *_, **__):
+        yield SimpleNamespace(type="MODIFIED", object=self._versions.pop(0))
+
+
+def machine(*versions):
+    return Machine(
+        claim="job",
+        name="vm",
+        namespace="default",
+        addresses=(),
+        ssh="",
+        pod="pod",
+        config=CONFIG,
+        client=Claims(*versions),
+    )
+
+
+BOOTS = claim(BOUND, condition("AgentConnected", "False", "AgentNotConnected"))
+CONNECTED = claim(BOUND, condition("AgentConnected", "True", "AgentConnected"))
+
+
+async def test_a_command_waits_for_the_guest_agent_and_one_that_fails_raises_its_result(
+    monkeypatch,
+):
     result = CommandResult(exit_code=3, errors=b"no such file\n")
 
     async def run(_config, pod, command, typed):
@@ -87,10 +122,20 @@ async def test_a_command_that_fails_raises_its_result(monkeypatch):
         return result
 
     monkeypatch.setattr(claims.commands, "run", run)
-    machine = Machine(
-        claim="job", name="vm", namespace="default", addresses=(), ssh="", pod="pod", config=CONFIG
-    )
     with pytest.raises(CommandError, match="cat has ended with exit code 3: no such file") as error:
-        await machine.run(["cat"], typed=b"x")
+        await machine(BOOTS, BOOTS, CONNECTED).run(["cat"], typed=b"x")
     assert error.value.result is result
-    assert await machine.run(["cat"], typed=b"x", check=False) is result
+    assert await machine(CONNECTED).run(["cat"], typed=b"x", check=False) is result
+
+
+async def test_a_command_for_a_machine_that_has_ended_is_an_error():
+    ended = claim(BOUND, condition("Ready", "False", "MachineEnded"))
+    with pytest.raises(ClaimError, match="claim job: because"):
+        await machine(BOOTS, ended).run(["cat"])
+
+
+async def test_a_command_for_a_guest_without_an_agent_is_an_error(monkeypatch):
+    monkeypatch.setattr(claims, "AGENT_SECONDS", 0.01)
+    monkeypatch.setattr(claims, "_next", lambda *_: asyncio.sleep(60))
+    with pytest.raises(ClaimError, match="does the image run one"):
+        await machine(BOOTS).run(["cat"])

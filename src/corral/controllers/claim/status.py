@@ -7,6 +7,7 @@ import msgspec
 
 from corral.api.conditions import set_condition
 from corral.api.kinds.corral.claim import (
+    AGENT_CONNECTED,
     BOUND,
     EXPIRED,
     MACHINE_DELETED,
@@ -76,14 +77,19 @@ def bound(claim: Claim, vmi: VMI, now: datetime) -> Document:
         claim.status, position=None, bound_at=claim.status.bound_at or rfc3339(now)
     )
     text = f"bound to virtual machine instance {name} of warm pool {pool}"
-    conditions = {BOUND: State("True", "Bound", text), READY: readiness(claim, vmi)}
+    conditions = {
+        BOUND: State("True", "Bound", text),
+        READY: readiness(claim, vmi),
+        AGENT_CONNECTED: connection(vmi),
+    }
     return _document(claim, _with_machine(status, vmi), conditions, now)
 
 
 def followed(claim: Claim, vmi: VMI | None, now: datetime) -> Document:
     """Return the status of a bound claim, given what has become of its machine."""
     status = claim.status if vmi is None else _with_machine(claim.status, vmi)
-    return _document(claim, status, {READY: readiness(claim, vmi)}, now)
+    conditions = {READY: readiness(claim, vmi), AGENT_CONNECTED: connection(vmi)}
+    return _document(claim, status, conditions, now)
 
 
 def expired(claim: Claim, why: Expiry, now: datetime) -> Document:
@@ -112,6 +118,14 @@ def readiness(claim: Claim, vmi: VMI | None) -> State:
     if claim.spec.user_data is not None and (why := _lacks_user_data(vmi)) is not None:
         return why
     return State("True", MACHINE_READY, "")
+
+
+def connection(vmi: VMI | None) -> State:
+    """Return the condition AgentConnected of a bound claim."""
+    found = None if vmi is None or vmi.is_final else _condition(vmi, AGENT_CONNECTED)
+    if found is not None and found.status == "True":
+        return State("True", "AgentConnected", "")
+    return State("False", "AgentNotConnected", "the guest agent of its machine is not connected")
 
 
 def _lacks_user_data(vmi: VMI) -> State | None:

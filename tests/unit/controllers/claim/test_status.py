@@ -56,7 +56,11 @@ def test_a_claim_without_a_warm_pool_says_what_to_create():
 def test_a_bound_claim_says_how_its_machine_is_reached():
     vmi = machine()
     document = status.bound(claim(ttl="10m", status={"position": 1}), vmi, NOW)
-    assert conditions(document) == {"Bound": ("True", "Bound"), "Ready": ("True", "MachineReady")}
+    assert conditions(document) == {
+        "Bound": ("True", "Bound"),
+        "Ready": ("True", "MachineReady"),
+        "AgentConnected": ("False", "AgentNotConnected"),
+    }
     assert document["vmi"]["name"] == "test1"
     assert document["vmi"]["podName"].startswith("virt-launcher-test1-")
     assert document["addresses"] == ["10.0.0.2", "fd00::2"]  # no bridge of the guest's own
@@ -89,6 +93,15 @@ def test_a_claim_is_as_ready_as_its_machine(fields, reason):
     assert status.readiness(claim(), machine(**fields)).reason == reason
 
 
+@pytest.mark.parametrize(
+    ("fields", "connected"),
+    [({}, "True"), ({"phase": "Failed"}, "False"), ({"conditions": []}, "False")],
+)
+def test_a_claim_says_whether_commands_can_be_run(fields, connected):
+    agent = {"conditions": [{"type": "AgentConnected", "status": "True"}], **fields}
+    assert status.connection(machine(**agent)).status == connected
+
+
 def test_a_claim_whose_machine_is_gone_says_what_to_do():
     state = status.readiness(claim(), None)
     assert state.reason == "MachineDeleted"
@@ -116,6 +129,7 @@ def test_an_expired_claim_says_why_and_is_not_ready():
     bound = claim(status=status.bound(claim(ttl="10m"), machine(), NOW), ttl="10m")
     document = status.expired(bound, expiry(bound), NOW)
     assert conditions(document) == {
+        "AgentConnected": ("False", "AgentNotConnected"),
         "Bound": ("True", "Bound"),
         "Ready": ("False", "Expired"),
         "Expired": ("True", "TTL"),

@@ -13,6 +13,8 @@ CLAIM_LABEL: Final = "corral.dev/claim"
 
 BOUND, READY, EXPIRED = "Bound", "Ready", "Expired"
 """Conditions of a claim."""
+AGENT_CONNECTED: Final = "AgentConnected"
+"""Condition of a claim, as of its VMI: the guest agent answers, so commands can be run."""
 DELETE, RETAIN = "Delete", "Retain"
 WAITING, NOT_FOUND = "WaitingForSpare", "WarmPoolNotFound"
 """Reasons of the condition Bound while it is False and the claim has not expired."""
