@@ -36,7 +36,7 @@ def checkpoint() -> None:
 @click.option("--from", "source", required=True, metavar="VMI", help="The running VMI.")
 @options.session
 def create(*, session: Session, name: str, source: str) -> None:
-    """Make a checkpoint of a running machine, which goes on; return when it is complete."""
+    """Make a checkpoint of a machine, and wait until it is complete."""
     target = vmi_target(source, session.namespace)
 
     async def run() -> None:
@@ -52,7 +52,14 @@ def create(*, session: Session, name: str, source: str) -> None:
 
 @click.command(cls=options.Command, epilog="\b\nExample:\n  corral fork testvdk4x --count 20")
 @click.argument("vmi")
-@click.option("--count", default=1, show_default=True, type=click.IntRange(1, 1000))
+@click.option(
+    "--count",
+    type=click.IntRange(1, 1000),
+    metavar="COUNT",
+    default=1,
+    show_default=True,
+    help="How many copies.",
+)
 @options.session
 def fork(*, session: Session, vmi: str, count: int) -> None:
     """Start copies of a running machine, each with a name, keys and address of its own.

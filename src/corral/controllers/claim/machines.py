@@ -1,6 +1,7 @@
 """The machines of claims, and the status that both controllers of claims write."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from corral.api.kinds.corral.claim import CLAIM_LABEL, VirtualMachineClaim
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -13,7 +14,7 @@ from corral.reconcile.ownership import patch_preconditions
 
 VMI = VirtualMachineInstance
 
-INDEX = "claim"
+INDEX: Final = "bound-to-claim"
 
 
 def index_machines(vmis: Informer[VMI]) -> None:
