@@ -34,9 +34,9 @@ MASQUERADE = {
 }
 
 
-async def request(host: Host, source: str = "vm") -> None:
+async def request(host: Host, source: str = "vm", name: str = "base") -> None:
     document = {
-        "metadata": {"name": "base", "namespace": "default"},
+        "metadata": {"name": name, "namespace": "default"},
         "spec": {"source": {"kind": "VirtualMachineInstance", "name": source}},
     }
     await host.whole.client.create(Checkpoint, document)
@@ -200,6 +200,55 @@ async def test_a_source_goes_on_if_it_cannot_be_sent(tmp_path, monkeypatch):
         assert directories(host) == []
         machine = await in_phase(host, "vm", "Running")
         assert guest_of(host, machine).memory == memory
+
+
+async def test_a_source_that_cannot_go_on_at_once_does_so_later(tmp_path, monkeypatch):
+    tried = []
+
+    async def stay(self):
+        tried.append(self)
+        if len(tried) < 3:
+            raise GuestError("no answer")
+        await stays(self)
+
+    stays = HollowGuest.stay
+    monkeypatch.setattr(HollowGuest, "stay", stay)
+    async with node(tmp_path) as host:
+        await source(host)
+        await request(host)
+        made = await finished(host)
+        assert made.has("Failed")
+        machine = await machine_of(host, "vm")
+
+        async def goes_on():
+            return len(tried) == 3 and not guest_of(host, machine).halted
+
+        await host.whole.until(goes_on)
+
+
+async def test_two_checkpoints_of_one_source_are_made_one_after_the_other(tmp_path):
+    async with node(tmp_path) as host:
+        await source(host)
+        for name in ("first", "second"):
+            await request(host, name=name)
+
+        async def both():
+            found = await host.whole.client.list(Checkpoint, "default")
+            assert not any(each.has("Failed") for each in found.items)
+            return all(each.has("Ready") for each in found.items)
+
+        await host.whole.until(both)
+
+
+async def test_a_name_that_no_checkpoint_has_is_booted_without(tmp_path):
+    async with node(tmp_path) as host:
+        await source(host)
+        await request(host)
+        made = await finished(host)
+        annotations = {**fork_annotations(made), "corral.dev/start-from": "../base"}
+        await create(host, "fork", annotations, **MASQUERADE)
+        await event_message(host, "fork", "ForkFailed")
+        await in_phase(host, "fork", "Running")
 
 
 async def test_a_machine_whose_address_is_its_own_is_refused(tmp_path):

@@ -23,7 +23,7 @@ from corral.node.hypervisor import Hypervisor, StuckError
 from corral.node.machine.memory.checkpoint import CheckpointError
 from corral.node.storage.checkpoint_files import Checkpoint, CheckpointFiles
 from corral.reconcile.context import ControllerContext
-from corral.reconcile.controller import Controller
+from corral.reconcile.controller import Controller, Result
 from corral.reconcile.workqueue import WorkQueue
 
 DIRECTORY: Final = "checkpoints"
@@ -32,6 +32,7 @@ _SWEEP: Final = Key("", "")
 """The key by which the files of deleted checkpoints are removed."""
 _SOURCE, _ORIGIN = "source", "origin"
 _WORKERS: Final = 2
+_RETRY_SECONDS: Final = 2.0
 
 
 class NodeCheckpoints:
@@ -89,39 +90,57 @@ class CheckpointSync:
         """Sync checkpoints until cancelled."""
         await self._controller.run()
 
-    async def sync(self, key: Key) -> None:
+    async def sync(self, key: Key) -> Result | None:
         """Make a checkpoint, or report its forks.  Raises ApiError."""
         if key == _SWEEP:
             await self._sweep()
-            return
+            return None
         checkpoint = self._checkpoints.get(key)
         if checkpoint is None or checkpoint.metadata.deletion_timestamp:
-            return
+            return None
         if checkpoint.is_final:
             await self._count_forks(checkpoint)
-            return
+            return None
         source = self._instances.get(Key(key.namespace, checkpoint.spec.source.name))
         if source is not None and source.status.node_name == self._node:
-            await self._make(checkpoint, source)
+            return await self._make(checkpoint, source)
+        return None
 
     async def _make(
         self, checkpoint: VirtualMachineCheckpoint, source: VirtualMachineInstance
-    ) -> None:
+    ) -> Result | None:
         files = self._files.of(checkpoint.metadata.uid)
         made = await asyncio.to_thread(files.read)
         if made is None:
             machine = self._machines.index.machine_of_instance(source.key, source.metadata.uid)
             if machine is None or source.status.phase != "Running":
                 await self._wait(checkpoint, "SourceNotRunning", "the VMI does not run yet")
-                return
+                return None
             await self._wait(checkpoint, "InProgress", "the checkpoint is being made")
             try:
                 made = await self._machines.checkpoint(machine, source, files)
             except CheckpointError as error:
-                await asyncio.to_thread(files.remove)
-                await self._fail(checkpoint, error)
-                return
+                return await self._not_made(checkpoint, files, error)
         await self._complete(checkpoint, made)
+        return None
+
+    async def _not_made(
+        self,
+        checkpoint: VirtualMachineCheckpoint,
+        files: CheckpointFiles,
+        error: CheckpointError,
+    ) -> Result | None:
+        """Report why there is no checkpoint; try again if it may be possible soon."""
+        if error.is_transient:
+            await self._wait(checkpoint, error.reason, error.message)
+            return Result(_RETRY_SECONDS)
+        try:
+            await self._hypervisor.end(files.writer)  # first: its lock is among the files
+        except StuckError:
+            return Result(_RETRY_SECONDS)
+        await asyncio.to_thread(files.remove)
+        await self._fail(checkpoint, error)
+        return None
 
     async def _wait(self, checkpoint: VirtualMachineCheckpoint, reason: str, message: str) -> None:
         await self._write(checkpoint, {"node": self._node}, (READY, "False", reason, message))

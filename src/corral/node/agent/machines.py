@@ -214,7 +214,7 @@ class Machines:
         try:
             guest = machine.guest
         except GuestError as error:
-            raise CheckpointError("NotRunning", str(error)) from error
+            raise CheckpointError("NotRunning", str(error), is_transient=True) from error
         prepare = partial(self._prepare, machine, vmi)
         return await machine.checkpoint.make(files, guest, vmi, prepare)
 

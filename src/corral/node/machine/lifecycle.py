@@ -24,7 +24,6 @@ import structlog
 from corral.aio import Background, Signal, run_until, wait_at_most
 from corral.api.kinds.vmi.saved_memory import restores_from, starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.failures import describe
 from corral.node.fencing.watchdog import FENCED
 from corral.node.hypervisor import (
     Change,
@@ -453,7 +452,7 @@ class Machine:
             self._save.start_tasks(tasks, guest, vmi, prepare)
             self._restore.start_tasks(tasks, guest, vmi)
             self.departure.start_tasks(tasks, guest, vmi, prepare)
-            tasks.start(self._go_on(guest), name="go on")
+            tasks.start(self.checkpoint.keep_going(guest), name="go on")
             self._limits.guard(tasks, guest)
             if self._slot is None:  # an earlier manager may have lowered its priority for its boot
                 self._limits.lower_priority(guest, False)  # noqa: FBT003
@@ -478,13 +477,6 @@ class Machine:
                 if facts.outcome is not None:
                     await self._limits.destroy(guest)
         self._slot = None
-
-    async def _go_on(self, guest: Guest) -> None:
-        """Let a guest go on that an earlier manager has stopped for a checkpoint."""
-        try:
-            await self.checkpoint.go_on(guest)
-        except (GuestError, OSError) as error:
-            log.warning("a guest stands still", uid=self.record.uid, error=describe(error))
 
     async def _change_limits(self, guest: Guest) -> None:
         await self._limits.change(self._bounds, guest)

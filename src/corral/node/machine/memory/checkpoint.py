@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 import msgspec
+import structlog
 
 from corral.aio import Background, Signal
 from corral.api.kinds.vmi.derived import guest_memory
@@ -59,6 +60,8 @@ _SECONDS: Final = 120.0
 """The longest that a checkpoint may take."""
 _STUCK_SECONDS: Final = 10.0
 """Time without progress after which the guest goes on: it stands still meanwhile."""
+_RETRY_SECONDS: Final = 1.0
+"""Time between attempts to let a guest go on."""
 _DEVICES_BYTES: Final = 64 << 20
 """Room for the state of devices, with video memory."""
 _COPYABLE: Final = (
@@ -72,13 +75,20 @@ _COPYABLE: Final = (
 """Sources of volumes that a fork can have a copy of, or makes anew."""
 
 
-class CheckpointError(Exception):
-    """A checkpoint cannot be made: a reason for conditions, and a message."""
+log = structlog.get_logger()
 
-    def __init__(self, reason: str, message: str) -> None:
+
+class CheckpointError(Exception):
+    """A checkpoint cannot be made: a reason for conditions, and a message.
+
+    ``is_transient``: it may be possible soon, without a change of the VMI.
+    """
+
+    def __init__(self, reason: str, message: str, *, is_transient: bool = False) -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.is_transient = is_transient
 
 
 class MemoryCheckpoint:
@@ -98,6 +108,8 @@ class MemoryCheckpoint:
         self._networking = networking
         self._hypervisor = hypervisor
         self._idle = idle
+        self._overdue = Signal()
+        """Set while the guest stands still although no checkpoint is being made."""
 
     async def make(
         self,
@@ -110,7 +122,11 @@ class MemoryCheckpoint:
         if why := next(obstacles(vmi), ""):
             raise CheckpointError("NotSupported", why)
         if not all(each.is_set() for each in self._idle):
-            raise CheckpointError("Busy", "the VMI migrates, or is being saved")
+            text = "the VMI migrates, is being saved, or another checkpoint of it is made"
+            raise CheckpointError("Busy", text, is_transient=True)
+        if self._state.record.stands_still:
+            text = "the VMI stands still for a checkpoint that was interrupted"
+            raise CheckpointError("Busy", text, is_transient=True)
         if self._state.record.stage is not Stage.STARTED or self._state.facts.paused:
             raise CheckpointError("NotRunning", "the VMI does not run, or is paused")
         for each in self._idle:
@@ -128,11 +144,26 @@ class MemoryCheckpoint:
                 each.set()
             self._state.recorder.changed()  # for requests that came meanwhile
 
-    async def go_on(self, guest: Guest) -> None:
-        """Let a guest go on that stands still for a checkpoint, also an earlier manager's.
+    async def keep_going(self, guest: Guest) -> None:
+        """Let a guest go on that a checkpoint has left behind standing still, until cancelled.
 
-        Raises GuestError and OSError.
+        It may be that of an earlier manager, or one whose guest did not go on at once.
         """
+        if self._state.record.stands_still:
+            self._overdue.set()
+        while True:
+            await self._overdue.wait()
+            try:
+                await self.go_on(guest)
+            except (GuestError, OSError) as error:
+                uid = self._state.record.uid
+                log.warning("a guest stands still", uid=uid, error=describe(error))
+                await asyncio.sleep(_RETRY_SECONDS)
+            else:
+                self._overdue.clear()
+
+    async def go_on(self, guest: Guest) -> None:
+        """Let a guest go on that stands still for a checkpoint.  Raises GuestError and OSError."""
         if self._state.record.stands_still:
             await guest.stay()
             self._state.write(msgspec.structs.replace(self._state.record, stands_still=False))
@@ -210,8 +241,9 @@ class MemoryCheckpoint:
             options=MigrationOptions(progress_seconds=_STUCK_SECONDS),
         )
         failure: GuestError | OSError | None = None  # raised below: a task group would wrap it
-        state.write(msgspec.structs.replace(state.record, stands_still=True))
+        state.set_facts(replace(state.facts, saving=True))  # no probe fails, nobody pauses it
         try:
+            state.write(msgspec.structs.replace(state.record, stands_still=True))
             async with Background() as tasks:
                 received = tasks.start(_receive(writer, theirs), name="receive")
                 try:
@@ -222,7 +254,13 @@ class MemoryCheckpoint:
                 except (GuestError, OSError) as error:
                     failure = error
         finally:
-            await self.go_on(guest)
+            try:
+                await self.go_on(guest)
+            except (GuestError, OSError):
+                self._overdue.set()
+                raise
+            finally:
+                state.set_facts(replace(state.facts, saving=False))
         if failure is not None:
             raise failure
 

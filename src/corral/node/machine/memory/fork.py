@@ -19,7 +19,7 @@ from typing import Protocol
 
 import msgspec
 
-from corral.api.errors import ApiError, NotFound
+from corral.api.errors import ApiError, BadRequest, NotFound
 from corral.api.kinds.vmi.saved_memory import starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
@@ -76,7 +76,7 @@ class MemoryFork:
             return None
         try:
             files = await self._checkpoints.find(Key(vmi.metadata.namespace, name))
-        except NotFound:
+        except (NotFound, BadRequest):  # the latter for a name that no object has
             await self._boot(name, "there is no such checkpoint")
             return None
         except ApiError as error:
