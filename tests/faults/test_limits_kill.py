@@ -119,8 +119,8 @@ async def test_a_restarted_manager_limits_the_machine_and_leaves_nothing(tmp_pat
             if kind == "stopping":
                 await stopped(before.pid)  # somebody bounds it again
             else:
-                groups = Path(f"/proc/{before.pid}/cgroup").read_text()
-                assert groups.count(f"{group_prefix(tmp_path)}{directory.name}") == len(
+                cgroups = Path(f"/proc/{before.pid}/cgroup").read_text()
+                assert cgroups.count(f"{group_prefix(tmp_path)}{directory.name}") == len(
                     groups(tmp_path)
                 )
         assert not runs(directory)
