@@ -83,6 +83,8 @@ def ready_members(one: Cluster) -> int:
     return sum(
         "deletionTimestamp" not in vmi["metadata"]
         and {"Ready": "True"}.items()
-        <= {each["type"]: each["status"] for each in vmi["status"]["conditions"]}.items()
+        <= {
+            each["type"]: each["status"] for each in vmi.get("status", {}).get("conditions", ())
+        }.items()
         for vmi in listed
     )
