@@ -8,12 +8,12 @@ needs the rights to create, get, watch and delete VirtualMachineClaims; for ``Ma
 import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from corral.api.errors import ApiError, Gone, NotFound
+from corral.api.errors import ApiError, NotFound
 from corral.api.kinds.corral.claim import (
     AGENT_CONNECTED,
     BOUND,
@@ -29,9 +29,9 @@ from corral.api.object import Document, Key
 from corral.client import commands
 from corral.client.client import Client
 from corral.client.commands import CommandResult
-from corral.client.decoding import Bookmark, Unreadable
 from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig, load
+from corral.client.next_version import next_version
 from corral.config import Layout, default_directory
 
 Claim = VirtualMachineClaim
@@ -127,7 +127,7 @@ class Machine:
             async with asyncio.timeout(AGENT_SECONDS):
                 current = await self.client.get(Claim, self.claim, self.namespace)
                 while not has_agent(current):
-                    current = await _next(self.client, current)
+                    current = await next_version(self.client, current)
         except NotFound as error:
             raise ClaimError(f"claim {self.claim} has been deleted") from error
         except TimeoutError as error:
@@ -180,7 +180,7 @@ async def ready(client: Client, created: Claim) -> Claim:
     current = created
     try:
         while not is_usable(current):
-            current = await _next(client, current)
+            current = await next_version(client, current)
     except NotFound as error:
         raise ClaimError(f"claim {created.metadata.name} has been deleted") from error
     return current
@@ -232,27 +232,7 @@ async def deleted(client: Client, key: Key, uid: str) -> None:
         await client.delete(Claim, key, uid=uid, propagation="Foreground")
         current = await client.get(Claim, key.name, key.namespace)
         while current.metadata.uid == uid:
-            current = await _next(client, current)
-
-
-async def _next(client: Client, current: Claim) -> Claim:
-    """Wait for the next version of a claim.  Raises NotFound once it is deleted, ApiError."""
-    namespace, name = current.key
-    with suppress(Gone):
-        watch = client.watch(
-            Claim,
-            namespace,
-            resource_version=current.metadata.resource_version,
-            fields=f"metadata.name={name}",
-        )
-        async with aclosing(watch) as events:
-            async for event in events:
-                if isinstance(event, Bookmark | Unreadable):
-                    continue
-                if event.type == "DELETED":
-                    raise NotFound(f"claim {name} has been deleted")
-                return event.object
-    return await client.get(Claim, name, namespace)
+            current = await next_version(client, current)
 
 
 async def _give_back(client: Client, created: Claim) -> None:

@@ -136,6 +136,6 @@ async def test_a_command_for_a_machine_that_has_ended_is_an_error():
 
 async def test_a_command_for_a_guest_without_an_agent_is_an_error(monkeypatch):
     monkeypatch.setattr(claims, "AGENT_SECONDS", 0.01)
-    monkeypatch.setattr(claims, "_next", lambda *_: asyncio.sleep(60))
+    monkeypatch.setattr(claims, "next_version", lambda *_: asyncio.sleep(60))
     with pytest.raises(ClaimError, match="does the image run one"):
         await machine(BOOTS).run(["cat"])

@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-from contextlib import aclosing
 from typing import Final
 
 import click
@@ -18,7 +17,7 @@ from corral.cli.errors import Problem
 from corral.cli.session import Session
 from corral.cli.virtctl.target import vmi_target
 from corral.client.client import Client, path_of
-from corral.client.decoding import WatchEvent
+from corral.client.next_version import next_version
 
 SECONDS: Final = 120.0
 """Time that a checkpoint may take."""
@@ -103,28 +102,12 @@ async def _make(client: Client, key: Key, source: str) -> VirtualMachineCheckpoi
     try:
         async with asyncio.timeout(SECONDS):
             while not found.is_final:
-                found = await _change(client, found)
+                found = await next_version(client, found)
     except TimeoutError as error:
         message = _why(found) or "its node does not report it"
         raise Problem(f"checkpoint {key.name} is not complete: {message}") from error
     if found.has(FAILED):
         raise Problem(f"checkpoint {key.name} has failed: {_why(found)}")
-    return found
-
-
-async def _change(client: Client, found: VirtualMachineCheckpoint) -> VirtualMachineCheckpoint:
-    """Return the next version of a checkpoint, or the same one if the watch ends."""
-    metadata = found.metadata
-    changes = client.watch(
-        VirtualMachineCheckpoint,
-        metadata.namespace,
-        resource_version=metadata.resource_version,
-        fields=f"metadata.name={metadata.name}",
-    )
-    async with aclosing(changes):
-        async for change in changes:
-            if isinstance(change, WatchEvent):
-                return change.object
     return found
 
 
