@@ -77,7 +77,9 @@ class Guest:
 
     async def run(self, command: str) -> str:
         """The output of a shell command, typed on the console of a logged in user."""
-        match = await self.type(f"{command}; echo e''nd", r"(?s)\r\n(.*?)end\r\n\S*[$#] ")
+        # What is typed before the shell reads may be echoed twice: only the output has the words.
+        line = f"echo beg''in; {command}; echo e''nd"
+        match = await self.type(line, r"(?s)begin\r\n(.*?)end\r\n\S*[$#] ")
         return match[1].replace("\r\n", "\n")
 
     def busy_share(self, seconds: float) -> float:

@@ -165,7 +165,11 @@ class Stream:
     def count(self, more: int) -> None:
         """Wait for more values."""
         desired = len(self.values) + more
-        until("the connection goes on", lambda: len(self.values) >= desired)
+        until(
+            "the connection goes on",
+            lambda: len(self.values) >= desired or not self._thread.is_alive(),
+        )
+        assert len(self.values) >= desired, f"the connection has ended: {self.failure!r}"
 
     def close(self) -> None:
         self._connection.shutdown(socket.SHUT_RDWR)
