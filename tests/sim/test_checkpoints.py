@@ -17,6 +17,7 @@ from tests.sim.test_saved_memory import (
 from corral.api.errors import NotFound
 from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint as Checkpoint
 from corral.api.kinds.corral.fork import fork_annotations
+from corral.api.kinds.vmi.fork_state import forked as forked_condition
 from corral.api.kinds.vmi.saved_memory import START_FROM
 from corral.api.object import Key
 from corral.node.hollow.hypervisor import HollowGuest
@@ -63,6 +64,16 @@ async def source(host: Host) -> str:
 
 async def forked(host: Host, checkpoint: Checkpoint, name: str) -> str:
     return await running(host, name, fork_annotations(checkpoint), **MASQUERADE)
+
+
+async def in_state(host: Host, name: str, status: str, reason: str) -> None:
+    """Wait until the condition Forked of a VMI is so."""
+
+    async def is_so():
+        condition = forked_condition(await machine_of(host, name))
+        return condition is not None and (condition.status, condition.reason) == (status, reason)
+
+    await host.whole.until(is_so)
 
 
 def directories(host: Host) -> list[str]:
@@ -131,12 +142,14 @@ async def test_an_agent_killed_during_a_fork_resumes(tmp_path, step):
         await host.whole.until(is_back)
         assert guest_of(host, machine).memory == memory
         await event_message(host, "fork", "IdentityRenewed")
+        await in_state(host, "fork", "True", "IdentityRenewed")
 
 
 async def test_a_vmi_boots_without_its_checkpoint(tmp_path):
     async with node(tmp_path) as host:
         await running(host, "fork", {START_FROM: "nothing"}, **MASQUERADE)
         assert "no such checkpoint" in await event_message(host, "fork", "ForkFailed")
+        await in_state(host, "fork", "False", "ForkFailed")
 
 
 async def test_a_vmi_boots_where_the_hypervisor_is_another(tmp_path, monkeypatch):

@@ -34,6 +34,7 @@ from corral.api.kinds.vmi.derived import (
 from corral.api.kinds.vmi.domain import Resources
 from corral.api.kinds.vmi.probes import Probe
 from corral.api.kinds.vmi.referenced_objects import CONFIG_MAP, SECRET, references
+from corral.api.kinds.vmi.saved_memory import START_ON, starts_from
 from corral.api.kinds.vmi.vmi import Spec, VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import ContainerDisk
 from corral.api.object import Document, Quantity
@@ -45,6 +46,8 @@ from corral.reconcile.objects import labels_of, owner_reference
 CREATED_BY = "kubevirt.io/created-by"
 IMAGE = f"corral/launcher:{__version__}"
 """Image of the containers; the node runs QEMU instead of pulling it."""
+
+HOSTNAME_LABEL = "kubernetes.io/hostname"
 
 _LAUNCHER_GRACE_SECONDS = 30
 """Grace period of the pod beyond that of its guest."""
@@ -235,6 +238,19 @@ def _labels(vmi: VirtualMachineInstance) -> Mapping[str, str]:
         "vm.kubevirt.io/name": host_name(vmi),
         INSTANCE_ID: instance_id(vmi.metadata.name),
     }
+
+
+def beside_checkpoint(document: Document, vmi: VirtualMachineInstance) -> Document:
+    """Return the first pod of a VMI: on the node that has the checkpoint which it starts from.
+
+    Later ones, to which it migrates, are on others: its guest has memory of its own by then.
+    """
+    node = vmi.metadata.annotations.get(START_ON, "")
+    if not (node and starts_from(vmi)):
+        return document
+    spec = document["spec"]
+    selector = {**spec.get("nodeSelector", {}), HOSTNAME_LABEL: node}
+    return {**document, "spec": {**spec, "nodeSelector": selector}}
 
 
 def relabelled(vmi: VirtualMachineInstance, pod: Pod) -> Document | None:

@@ -17,7 +17,7 @@ from corral.api.kinds.vmi.vmi import FINALIZER, GROUP, VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import claims_of
 from corral.api.object import Document, Key
 from corral.controllers.vmi import lifecycle, resize
-from corral.controllers.vmi.launcher_pod import relabelled
+from corral.controllers.vmi.launcher_pod import beside_checkpoint, relabelled
 from corral.controllers.vmi.launcher_template import LauncherTemplate
 from corral.controllers.vmi.required_claims import Claims
 from corral.reconcile.batch import for_each
@@ -196,7 +196,7 @@ class VMIs:
 
     async def _create_pod(self, vmi: VMI, needed: Claims) -> Pod:
         self._expectations.expect(vmi.metadata.uid, creations=1)
-        document = self.template.pod(vmi, needed)
+        document = beside_checkpoint(self.template.pod(vmi, needed), vmi)
         try:
             pod = await self._client.create(Pod, document)
         except AlreadyExists:

@@ -13,13 +13,12 @@ from typing import Final
 
 from corral.aio import wait_at_most
 from corral.api.kinds.vmi.derived import host_name
+from corral.api.kinds.vmi.fork_state import RENEWED, SHARED
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import GuestError, RefusedError
 from corral.node.machine.lifecycle import Machine
 from corral.node.state.events import MachineEvents
 
-RENEWED, SHARED = "IdentityRenewed", "IdentityShared"
-"""Reasons of events."""
 AGENT_SECONDS: Final = 30.0
 """Time for the agent to connect, after which an event reports that it has not."""
 _SEED_BYTES: Final = 512
@@ -96,11 +95,12 @@ async def renew(machine: Machine, vmi: VirtualMachineInstance, recorder: Machine
     while why := await _failure(machine, vmi):
         if why != reported:
             message = f"The guest has the host name, keys and random numbers of {source}: {why}"
+            machine.record_fork(SHARED, message, source=source)
             recorder.vmi_event("Warning", SHARED, message)
         reported = why
         await asyncio.sleep(_RETRY_SECONDS)
         await machine.agent_up.wait()
-    machine.record_identity()
+    machine.record_fork(RENEWED)
     message = f"The guest has an identity of its own, and is called {host_name(vmi)}."
     recorder.vmi_event("Normal", RENEWED, message)
 

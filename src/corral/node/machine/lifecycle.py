@@ -13,12 +13,10 @@ order of the steps:
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import msgspec
 import structlog
 
 from corral.aio import Background, Signal, run_until, wait_at_most
@@ -220,13 +218,9 @@ class Machine:
             self._state.record_cause(fenced=FENCED_MESSAGE)
             self.stop(0)
 
-    def record_identity(self) -> None:
-        """Record that the guest of a fork has an identity of its own.
-
-        On a full disk it is not, and the next manager renews the identity once more.
-        """
-        with suppress(OSError):
-            self._state.write(msgspec.structs.replace(self.record, fork_of=""))
+    def record_fork(self, reason: str, message: str = "", *, source: str = "") -> None:
+        """Record whether the guest of a fork still has the identity of another VMI, ``source``."""
+        self._state.record_fork(reason, message, source=source)
 
     def mark_exclusive(self) -> None:
         """Record that two of it must never run."""

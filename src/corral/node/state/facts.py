@@ -48,6 +48,14 @@ class UserDataState:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ForkState:
+    """Reason and message of the condition Forked (``corral.api.kinds.vmi.fork_state``)."""
+
+    reason: str
+    message: str = ""
+
+
 class Progress(Enum):
     """The progress of a live migration, as one of its sides observes it."""
 
@@ -100,6 +108,8 @@ class Facts:
     """Reason why access credentials are not in force; empty if they are, None if unknown."""
     user_data: UserDataState | None = None
     """Whether the user data of a machine that was handed out is applied; None if it has none."""
+    fork: ForkState | None = None
+    """How the start from a checkpoint went; None of other machines, and before it is known."""
     guest_info: GuestInfo | None = None
     frozen: bool | None = None
     """True if the guest's file systems are frozen; None after a restart of the manager: unknown."""

@@ -66,6 +66,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     launcher: what it was started in; machine_type: the type of the emulated machine.
     stands_still: whether its guest is stopped for a checkpoint, and has to go on.
     fork_of: the VMI, namespace/name, whose identity the guest of a fork still has.
+    fork, fork_message: how its start from a checkpoint went, for the condition Forked.
     """
 
     namespace: str
@@ -96,6 +97,8 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     machine_type: str = ""
     stands_still: bool = False
     fork_of: str = ""
+    fork: str = ""
+    fork_message: str = ""
 
     @property
     def id(self) -> str:

@@ -16,6 +16,7 @@ from corral.node.state.facts import (
     SILENT,
     STUCK,
     Facts,
+    ForkState,
     Migration,
     Progress,
     State,
@@ -55,6 +56,7 @@ class MachineState:
             out_of_memory=record.out_of_memory,
             never_ran=record.never_ran,
             migration=_migration(record),
+            fork=ForkState(record.fork, record.fork_message) if record.fork else None,
         )
         self.recorder = recorder
         self.step = step
@@ -125,6 +127,20 @@ class MachineState:
         except OSError as error:  # a full disk: the next manager finds out for itself
             log.warning("the reason for the end of a machine is not recorded", error=str(error))
         self.set_facts(replace(self.facts, **cause))  # type: ignore[arg-type]
+
+    def record_fork(self, reason: str, message: str = "", *, source: str = "") -> None:
+        """Record how the start from a checkpoint went.
+
+        ``source``: the VMI whose identity the guest has.
+        """
+        record = msgspec.structs.replace(
+            self.record, fork=reason, fork_message=message, fork_of=source
+        )
+        try:
+            self.write(record)
+        except OSError as error:  # a full disk: the next manager renews the identity once more
+            log.warning("the state of a fork is not recorded", error=str(error))
+        self.set_facts(replace(self.facts, fork=ForkState(reason, message)))
 
     def mark_exclusive(self) -> None:
         """Record that two of it must never run."""

@@ -9,6 +9,7 @@ from corral.api.conditions import set_condition
 from corral.api.kinds.core.node_pressure import EVICTED
 from corral.api.kinds.core.pod import quality_of_service
 from corral.api.kinds.vmi.derived import COMPUTE, UNPAUSED
+from corral.api.kinds.vmi.fork_state import PENDING
 from corral.api.object import Document
 from corral.node.state.facts import NEVER_STARTED, OOM_KILLED, Facts, Progress, State, Trouble
 from corral.node.state.machine_record import Outcome
@@ -121,6 +122,8 @@ def _ready(facts: Facts, reason: str, message: str) -> tuple[bool, str, str]:
     if not reason and facts.paused:
         gate = f'the status of pod readiness gate "{UNPAUSED}" is not "True", but False'
         return False, "ReadinessGatesNotReady", gate
+    if not reason and facts.fork is not None and facts.fork.reason == PENDING:
+        return False, PENDING, "the guest has the identity of the VMI that it is a copy of"
     return not reason, reason, message
 
 

@@ -15,6 +15,7 @@ from corral.api.conditions import get_condition, remove_condition, set_condition
 from corral.api.kinds.core.node_pressure import EVICTED
 from corral.api.kinds.vmi.addresses import POD_INTERFACE, USER_NETWORK, guest_address, mac_of
 from corral.api.kinds.vmi.derived import guest_memory, processors
+from corral.api.kinds.vmi.fork_state import FORKED, RENEWED
 from corral.api.kinds.vmi.live_migration import live_migratable, migration_method
 from corral.api.kinds.vmi.live_update import (
     MEMORY_CHANGE,
@@ -208,6 +209,9 @@ def _conditions(
     if facts.credentials is not None:
         status = "False" if facts.credentials else "True"
         desired["AccessCredentialsSynchronized"] = (status, "", facts.credentials)
+    if (fork := facts.fork) is not None:
+        status = "True" if fork.reason == RENEWED else "False"
+        desired[FORKED] = (status, fork.reason, fork.message)
     if (given := facts.user_data) is not None:
         desired[APPLIED] = ("False" if given.reason else "True", given.reason, given.message)
     synchronized = get_condition(conditions, "Synchronized")

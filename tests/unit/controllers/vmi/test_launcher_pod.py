@@ -8,7 +8,12 @@ from corral.api.kinds.core.machine_nodes import MACHINE_NODES, TOLERATION
 from corral.api.kinds.core.pod import quality_of_service
 from corral.api.kinds.vmi.derived import pod_name
 from corral.api.quantity import bytes_of
-from corral.controllers.vmi.launcher_pod import compute_resources, pod_for, relabelled
+from corral.controllers.vmi.launcher_pod import (
+    beside_checkpoint,
+    compute_resources,
+    pod_for,
+    relabelled,
+)
 
 
 def of(domain, **spec):
@@ -270,3 +275,13 @@ def test_the_pod_of_a_spare_that_was_handed_out_gets_the_labels_of_its_vmi():
     assert relabelled(make_vmi(labels=spare), one) is None
     patch = relabelled(vmi, one)
     assert patch == {"metadata": {"labels": {**dict.fromkeys(spare), "app": "web"}}}
+
+
+def test_the_first_pod_of_a_fork_is_bound_to_the_node_of_its_checkpoint():
+    vmi = of({}, nodeSelector={"disk": "fast"})
+    document = pod_for(vmi)
+    assert beside_checkpoint(document, vmi) is document
+    vmi.metadata.annotations = {"corral.dev/start-from": "base", "corral.dev/start-on": "node1"}
+    selector = beside_checkpoint(document, vmi)["spec"]["nodeSelector"]
+    assert selector == {"disk": "fast", "kubernetes.io/hostname": "node1"}
+    assert document["spec"]["nodeSelector"] == {"disk": "fast"}

@@ -9,13 +9,12 @@ import msgspec
 import pytest
 
 from corral.aio import Background, Signal
+from corral.api.kinds.vmi.fork_state import RENEWED, SHARED
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.guest.fork_identity import (
     AGENT_SECONDS,
-    RENEWED,
     RESEED,
     SCRIPT,
-    SHARED,
     renew,
 )
 from corral.node.hypervisor import Finished, GuestError
@@ -51,9 +50,11 @@ class Machine:
         self.guest = SimpleNamespace(agent=agent)
         self.agent_up = Signal(is_set=is_up)
         self.record = SimpleNamespace(fork_of="default/vm")
+        self.recorded = []
 
-    def record_identity(self):
-        self.record.fork_of = ""
+    def record_fork(self, reason, message="", *, source=""):
+        self.record.fork_of = source
+        self.recorded.append((reason, message))
 
 
 def recorder(events):
@@ -83,6 +84,7 @@ async def test_a_guest_that_refuses_is_reported_once_and_asked_again():
     assert [reason for reason, _ in events] == [SHARED, SHARED, RENEWED]
     assert "of default/vm: guest-exec is disabled" in events[0][1]
     assert "no reseed" in events[1][1]
+    assert machine.recorded == [*events[:2], (RENEWED, "")]
 
 
 @pytest.mark.looptime

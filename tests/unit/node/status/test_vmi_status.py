@@ -10,11 +10,12 @@ from corral.api.kinds.core.pod import ready
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.vmi.addresses import mac
 from corral.api.kinds.vmi.domain import Cpu, Memory
+from corral.api.kinds.vmi.fork_state import FORKED, PENDING, RENEWED, SHARED
 from corral.api.kinds.vmi.networks import Bridge
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.schema import schema_for
 from corral.node.hypervisor import Change, GuestInfo, GuestInterface, GuestSize
-from corral.node.state.facts import Facts, State, Trouble, fold
+from corral.node.state.facts import Facts, ForkState, State, Trouble, fold
 from corral.node.status.pod_status import differs, pod_status
 from corral.node.status.vmi_status import instance_status
 
@@ -292,6 +293,24 @@ def test_an_agent_is_connected_or_absent():
     assert instance_status(connected, again, a_pod(), LATER) == {}
     left = instance_status(RUNNING, again, a_pod(), LATER)["conditions"]
     assert [one["type"] for one in left] == ["LiveMigratable"]
+
+
+def test_a_fork_is_not_ready_until_its_identity_was_renewed_or_could_not_be():
+    for reason, is_forked, is_ready in (
+        (PENDING, "False", "False"),
+        (SHARED, "False", "True"),
+        (RENEWED, "True", "True"),
+    ):
+        facts = replace(RUNNING, fork=ForkState(reason))
+        changes = instance_status(facts, vmi("Running"), a_pod(), NOW)
+        assert condition(changes, FORKED)["status"] == is_forked
+        assert condition(changes, FORKED)["reason"] == reason
+        assert condition(pod_status(facts, pod(), "192.0.2.1", NOW), "Ready")["status"] == is_ready
+        again = vmi("Running", **changes)
+        assert condition({"conditions": changes["conditions"]}, FORKED) == condition(
+            {"conditions": msgspec.to_builtins(again.status.conditions)}, FORKED
+        )
+        assert instance_status(RUNNING, again, a_pod(), LATER) == {}
 
 
 def test_a_pause_has_its_reason():

@@ -28,6 +28,8 @@ A guest that resumes must see the hardware that it had, though its VMI is a new 
 """
 START_FROM = "corral.dev/start-from"
 """Annotation of a VMI: the VirtualMachineCheckpoint of its namespace that it starts from."""
+START_ON = "corral.dev/start-on"
+"""Annotation of a VMI: the node that has its checkpoint; later it may move, as any other."""
 SAVED_MACHINE = "corral.dev/saved-machine"
 """Annotation of a PVC: a ``Mark`` in JSON while it holds a machine's memory."""
 

@@ -13,17 +13,19 @@ fit, or is damaged, the guest boots instead.
 import asyncio
 import shutil
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from corral.api.errors import ApiError, BadRequest, NotFound
+from corral.api.kinds.vmi import fork_state
 from corral.api.kinds.vmi.saved_memory import starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node.hypervisor import Guest, Memory, MemoryMisfitError, Pages, StartError
+from corral.node.state.facts import ForkState
 from corral.node.state.machine_record import Stage
 from corral.node.state.machine_state import MachineState
 from corral.node.storage.checkpoint_files import Checkpoint, CheckpointFiles
@@ -103,7 +105,8 @@ class MemoryFork:
         self._boots = True
         await asyncio.to_thread(shutil.rmtree, self._folder, ignore_errors=True)
         message = f"The guest boots, as it cannot start from checkpoint {name}: {why}"
-        self._state.recorder.vmi_event("Warning", "ForkFailed", message)
+        self._state.record_fork(fork_state.FAILED, message)
+        self._state.recorder.vmi_event("Warning", fork_state.FAILED, message)
 
     async def resume(self, origin: Origin, guest: Guest, vmi: VirtualMachineInstance) -> None:
         """Let a new guest go on.  Raises OSError, with nothing executed."""
@@ -113,9 +116,11 @@ class MemoryFork:
                 state.record,
                 stage=Stage.WAKING,
                 fork_of=origin.made.instance,
+                fork=fork_state.PENDING,
                 paused=vmi.spec.start_strategy == "Paused",
             )
         )
+        state.set_facts(replace(state.facts, fork=ForkState(fork_state.PENDING)))
         state.step("loaded")
         await self.resume_interrupted(guest)
 

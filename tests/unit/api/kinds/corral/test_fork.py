@@ -37,14 +37,17 @@ def test_a_fork_belongs_to_no_set_and_no_service_of_its_source():
     assert metadata == {
         "generateName": "vm-",
         "namespace": "lab",
-        "annotations": {"corral.dev/start-from": "base", "corral.dev/identity": "4"},
+        "annotations": {
+            "corral.dev/start-from": "base",
+            "corral.dev/start-on": "node1",
+            "corral.dev/identity": "4",
+        },
     }
 
 
-def test_a_fork_starts_where_the_checkpoint_is():
+def test_a_fork_is_bound_to_no_node_but_for_its_start():
     fork = fork_of(SOURCE, CHECKPOINT)
-    selector = fork["spec"]["nodeSelector"]
-    assert selector == {"disk": "fast", "kubernetes.io/hostname": "node1"}
+    assert fork["spec"]["nodeSelector"] == {"disk": "fast"}
     assert "status" not in fork
 
 
