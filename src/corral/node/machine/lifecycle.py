@@ -549,6 +549,7 @@ class Machine:
             self._leases.forget(self.record.uid)
         elif self.record.arrival and facts.never_ran:
             self._leases.leave(self.record.uid)
+            await self._networking.give_back(self.record.id, self.record.addresses)
         else:
             await self._leases.release(self.record.uid)  # before others may start the VMI
         if not keeps_disks(facts):  # before Ended is recorded, after which nobody comes back

@@ -74,6 +74,9 @@ class Networks(Protocol):
     def let_go(self, owner: str, addresses: Iterable[str], node: str, pod: Key) -> None:
         """Lead the addresses of a machine that migrates to its new node and pod."""
 
+    async def give_back(self, owner: str, addresses: Iterable[str]) -> None:
+        """Undo ``take_over``: the guest stays where it was.  Raises NetworkError."""
+
     def detach(self, owner: str) -> None:
         """Release the network of a machine."""
 
@@ -214,6 +217,19 @@ class Networking:
             await self._networks.take_over(owner)
         except NetworkError as error:
             log.warning("the addresses of a machine do not lead to it", error=error.full_message)
+
+    async def give_back(self, owner: str, addresses: Sequence[str]) -> None:
+        """Undo ``take_over`` for a machine that does not get its guest, before its QEMU's end.
+
+        The addresses lead to the source again.  A failure is logged only: the link of the network
+        goes with it in any case.
+        """
+        if self._networks is None:
+            return
+        try:
+            await self._networks.give_back(owner, addresses)
+        except NetworkError as error:
+            log.warning("addresses still lead to a machine that ends", error=error.full_message)
 
     def let_go(self, owner: str, addresses: Sequence[str], node: str, pod: Key) -> None:
         """Lead the addresses of a machine that migrates to its new node and pod, from this host.

@@ -40,6 +40,7 @@ from corral.node.network.netlink import (
 from corral.node.network.peers import Peer, mac_of, tunnel_address
 from corral.node.network.pod_routes import (
     arrived,
+    guarded,
     is_within,
     local_addresses,
     sync_addresses,
@@ -114,7 +115,7 @@ class HostGateway:
         known = [replace(each, moved=tuple({*each.moved} - local)) for each in known]
         # The host first: it must not lead back what the machine namespace leads to it.
         failure = await self._host.call(self._apply_on_host, own, known, here)
-        await self._machines.call(self._apply_inside, own, known, here, left)
+        await self._machines.call(self._apply_inside, own, known, left)
         if failure is not None:  # one host elsewhere must not cost the others their routes
             raise failure
 
@@ -162,7 +163,6 @@ class HostGateway:
         self,
         own: Peer,
         peers: Sequence[Peer],
-        here: Collection[Network],
         left: Collection[Network],
     ) -> None:
         """In the machine namespace: lead the ranges of peers to the host."""
@@ -172,7 +172,7 @@ class HostGateway:
             link.add_neighbour(OVERLAY_LINK, _NEXT_HOP, self._outer_mac)
             led = [each for peer in peers for each in (*peer.ranges, *peer.moved)]
             routes: dict[Network, Address] = dict.fromkeys(led, _NEXT_HOP)
-            sync_routes(link, routes, guards=here, left=left, versions={4})
+            sync_routes(link, routes, guards=guarded(own), left=left, versions={4})
 
     def _apply_on_host(
         self, own: Peer, peers: Sequence[Peer], here: Collection[Network]

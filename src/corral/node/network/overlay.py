@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from lightkube.models.core_v1 import Node, Pod
 
+from corral.aio import Signal, wait_at_most
 from corral.api.kinds.core.pod_addresses import pod_addresses
 from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.object import Key
@@ -25,6 +26,8 @@ from corral.reconcile.objects import key_of
 from corral.reconcile.workqueue import WorkQueue
 
 RETRY_SECONDS: Final = 30.0
+GIVE_BACK_SECONDS: Final = 1.0
+"""Longest wait for the routes to a machine whose target here has failed."""
 
 
 class Backend(Protocol):
@@ -71,6 +74,7 @@ class Overlay:
         self._lock = lock
         self._health = Health("the network between hosts", on_change)
         self._applied: dict[Address, Peer] = {}
+        self._given_back: list[tuple[frozenset[Network], Signal]] = []
         self._on_change = on_change
         self.has_peers = False
         """True if there are other hosts."""
@@ -111,6 +115,17 @@ class Overlay:
         self._moved.forget(addresses)
         self._queue.add(_EVERYTHING)
 
+    async def give_back(self, addresses: Iterable[Address]) -> None:
+        """Lead addresses to where the API shows them, instead of by the link of their pod here.
+
+        Returns once they are, or after a while if routes cannot be changed.
+        """
+        self._moved.forget(given := list(addresses))
+        applied = Signal()
+        self._given_back.append((frozenset(map(ip_network, given)), applied))
+        self._queue.add(_EVERYTHING)
+        await wait_at_most(applied, GIVE_BACK_SECONDS)
+
     def links_changed(self) -> None:
         """Sync with the links of pods: that of a machine which leaves shows its end."""
         if self._applied:
@@ -135,8 +150,10 @@ class Overlay:
 
     async def _reconcile(self, _key: Key) -> Result | None:
         own, desired, left = self._hosts()
+        given_back, self._given_back = self._given_back, []
         if not desired and not self._applied:
             return None  # a host that is alone needs none
+        left.update(*(each for each, _ in given_back))
         gone = [each for each in self._applied.values() if each.address not in desired]
         try:
             async with self._lock:
@@ -145,6 +162,8 @@ class Overlay:
             self._health.report(error.full_message)
             return Result(requeue_after=RETRY_SECONDS)
         self._applied = desired
+        for _, applied in given_back:
+            applied.set()
         self._health.report("")
         if self.has_peers != bool(desired):
             self.has_peers = bool(desired)

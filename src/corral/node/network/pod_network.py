@@ -9,7 +9,7 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from typing import Protocol, TypeVar, TypeVarTuple
 
 import structlog
@@ -62,6 +62,9 @@ class OtherHosts(Protocol):
 
     def arrived(self, addresses: Iterable[Address]) -> None:
         """Lead packets of other hosts to a machine that has come from there."""
+
+    async def give_back(self, addresses: Iterable[Address]) -> None:
+        """Lead addresses to where the API shows them: the machine that has them here ends."""
 
     def links_changed(self) -> None:
         """Sync with the links of pods, which have changed."""
@@ -170,6 +173,23 @@ class PodNetworks:
             network.layout = network.layout.held()
         if self.other_hosts is not None:
             self.other_hosts.lead(_parsed(addresses), node, pod)
+
+    async def give_back(self, owner: str, addresses: Iterable[str]) -> None:
+        """Undo ``take_over``, also an earlier manager's.  Raises NetworkError.
+
+        A namespace that ends loses its rules some 30 ms before its links: what is led there
+        meanwhile reaches the namespace's own address, which resets the guest's connections.
+        """
+        desired = _parsed(addresses)
+        for other, network in self._pods.items():
+            if other != owner and network.layout.addresses == desired:
+                await self.take_over(other)
+                return
+        if (own := self._pods.get(owner)) is not None:
+            own.layout = own.layout.held()
+        led = await self._machine.call(_led_by, link_name(owner), desired)
+        if led and self.other_hosts is not None:
+            await self.other_hosts.give_back(led)
 
     def detach(self, owner: str) -> None:
         """Close the network of a machine.
@@ -298,6 +318,13 @@ def _repair_copy(machine: Namespace, pod: Namespace, layout: Layout) -> None:
 def _remove(link: str) -> None:
     with netlink.opened() as links:
         links.delete(link)
+
+
+def _led_by(link: str, addresses: Iterable[Address]) -> list[Address]:
+    """Return the addresses to which the route is by a link."""
+    with netlink.opened() as links:
+        routes = {route for version in (4, 6) for route in links.routes(version)}
+    return [each for each in addresses if (ip_network(each), link) in routes]
 
 
 def _link_names() -> set[str]:

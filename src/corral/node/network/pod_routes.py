@@ -49,6 +49,14 @@ def is_within(inner: Network, outer: Network) -> bool:
     return inner.overlaps(outer) and inner.prefixlen >= outer.prefixlen
 
 
+def guarded(own: Peer) -> set[Network]:
+    """Return the addresses of other hosts' ranges that are unreachable here without their link.
+
+    Those that the API shows here.  Of another one the guest may still be where it was.
+    """
+    return arrived(own, ())
+
+
 def arrived(own: Peer, local: Collection[Network]) -> set[Network]:
     """Return the addresses of other hosts' ranges whose machines are here, or have just ended."""
     return {
@@ -72,12 +80,14 @@ def sync_routes(
     have just left the link of their pod.
     """
     for version in versions:
-        for each, device in link.routes(version):
+        present = list(link.routes(version))
+        for each, device in present:  # before what hides them
+            if _is_guard(each, device) and each not in guards:
+                link.delete_route(each, metric=GUARD_METRIC)
+        for each, device in present:
             is_stale = device == OVERLAY_LINK or (device.startswith(LINK_PREFIX) and each in left)
             if is_stale and each not in routes:
                 link.delete_route(each, link=device)
-            elif _is_guard(each, device) and each not in guards:
-                link.delete_route(each, metric=GUARD_METRIC)
     for each in guards:
         link.add_route(each, metric=GUARD_METRIC)
     for each, via in routes.items():

@@ -17,7 +17,7 @@ from corral.node.network.namespaces import Namespace
 from corral.node.network.netlink import Address, Network
 from corral.node.network.peers import Peer, mac_of, tunnel_address
 from corral.node.network.pod_routes import (
-    arrived,
+    guarded,
     local_addresses,
     sync_addresses,
     sync_routes,
@@ -97,8 +97,7 @@ class Vxlan:
                     link.add_neighbour(OVERLAY_LINK, tunnel_address(each), peer.mac)
             local = local_addresses(link, self._versions, left)
             routes = _routes(peers, local)
-            guards = arrived(own, local)
-            sync_routes(link, routes, guards=guards, left=left, versions=self._versions)
+            sync_routes(link, routes, guards=guarded(own), left=left, versions=self._versions)
             for peer in gone:
                 link.delete_forwarding(OVERLAY_LINK, peer.mac, peer.address)
 

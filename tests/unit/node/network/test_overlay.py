@@ -14,7 +14,7 @@ from corral.api.request import User
 from corral.client.client import Client
 from corral.client.transport import InProcess
 from corral.node.network.netlink import NetworkError
-from corral.node.network.overlay import RETRY_SECONDS, Overlay
+from corral.node.network.overlay import GIVE_BACK_SECONDS, RETRY_SECONDS, Overlay
 from corral.reconcile.context import ControllerContext
 from corral.server.app import ApiServer
 from corral.store import Store
@@ -195,6 +195,25 @@ async def test_an_address_that_has_come_back_is_not_led_away(site):
     site.overlay.arrived([ADDRESS])
     await site.until_idle()
     assert (site.ways.moved(), site.ways.left) == ({}, set())
+
+
+async def test_an_address_whose_machine_does_not_come_is_led_to_where_the_api_shows_it(site):
+    await site.pod("source", "n2", ADDRESS)
+    await site.until_idle()
+    returned = asyncio.ensure_future(site.overlay.give_back([ADDRESS]))
+    async with site.lock:
+        await asyncio.sleep(GIVE_BACK_SECONDS / 2)
+        assert not returned.done()
+    await returned
+    assert (site.ways.moved(), site.ways.left) == ({THIRD: (MOVED,)}, {MOVED})
+    site.overlay.links_changed()
+    await site.until_idle()
+    assert (site.ways.moved(), site.ways.left) == ({THIRD: (MOVED,)}, set())
+
+
+async def test_a_failing_machine_waits_for_its_routes_only_so_long(site):
+    async with site.lock, asyncio.timeout(2 * GIVE_BACK_SECONDS):
+        await site.overlay.give_back([ADDRESS])
 
 
 async def test_routes_are_not_changed_while_a_machine_takes_an_address_over(site):

@@ -4,7 +4,7 @@ from ipaddress import ip_address, ip_network
 
 from corral.node.network.namespace_nft_rules import OVERLAY_LINK
 from corral.node.network.peers import Peer
-from corral.node.network.pod_routes import arrived, local_addresses, sync_routes
+from corral.node.network.pod_routes import arrived, guarded, local_addresses, sync_routes
 
 OWN = Peer(ip_address("192.0.2.1"), (ip_network("10.244.0.0/24"), ip_network("fd00::/64")))
 NATIVE, FOREIGN, MOVED = map(ip_network, ("10.244.0.7", "10.244.1.7", "10.244.2.7"))
@@ -38,6 +38,14 @@ def test_an_address_of_another_range_has_arrived():
     assert arrived(OWN, {NATIVE, FOREIGN, ip_network("fd00::7")}) == {FOREIGN}
     shown = Peer(OWN.address, OWN.ranges, (MOVED,))
     assert arrived(shown, set()) == {MOVED}
+    assert guarded(shown) == {MOVED}
+
+
+def test_an_address_that_the_api_shows_elsewhere_is_led_there_once_its_link_is_left():
+    """Nothing says that it is unreachable in between: its connections would be reset."""
+    table = Table((FOREIGN, "pod2"), (FOREIGN, ""))
+    sync_routes(table, {}, guards=guarded(OWN), left={FOREIGN}, versions=(4,))
+    assert table.deleted == [(FOREIGN, ""), (FOREIGN, "pod2")]
 
 
 def test_routes_that_nothing_needs_are_deleted():

@@ -127,12 +127,15 @@ class Arrival:
             await self._until_ended(self._offer(guest, ()))
         else:
             self._failure = "the agent of the target node was restarted"
+            await self._give_back()
             await self._fail()
 
     async def _until_ended(self, work: Coroutine[Any, Any, None]) -> None:
         """Do work that receives the guest, unless it is to end; without a guest, it fails."""
         try:
             await run_until(self._ended, work)
+            if self._target is not None and not self._is_over:
+                await self._target.give_up(self._failure or STOPPED)
         finally:
             self._retract()
         if not self._is_over:
@@ -208,7 +211,14 @@ class Arrival:
             state.write(msgspec.structs.replace(state.record, stage=Stage.RECEIVING))
         vmi = Key(state.record.namespace, state.record.instance)
         take_over = partial(self._networking.take_over, state.record.id)
-        target = self._target = LocalTarget(guest, disks, vmi, state.record.uid, take_over)
+        target = self._target = LocalTarget(
+            guest,
+            disks,
+            vmi,
+            state.record.uid,
+            take_over=take_over,
+            give_back=self._give_back,
+        )
         self._targets.add(state.record.arrival, target)
         self._report(Progress.PREPARED)
         state.step("receiving")
@@ -221,6 +231,10 @@ class Arrival:
             await self._run_guest(guest, paused=target.paused)
         else:
             self._failure = target.failure
+
+    async def _give_back(self) -> None:
+        record = self._state.record
+        await self._networking.give_back(record.id, record.addresses)
 
     async def _receive(self, guest: Guest, target: LocalTarget) -> None:
         await target.memory_opened.wait()

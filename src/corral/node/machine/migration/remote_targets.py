@@ -6,6 +6,7 @@ A channel that breaks leaves the target UNKNOWN, until it is reached again (``ha
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +36,9 @@ CONTROL, MEMORY, DISK = "control", "memory", "disk"
 
 REPORT_SECONDS: Final = 10.0
 """Longest wait for the first report, connecting included."""
+
+CANCEL_SECONDS: Final = 1.0
+"""Longest wait for a target that is to end, while the guest may stand still."""
 
 _Opened = asyncio.Future[None]
 
@@ -213,10 +217,10 @@ class RemoteTarget:
     async def cancel(self, why: str) -> None:
         """Have it end; one that is not reached sees in the API that the migration has failed."""
         if self.is_connected:
-            try:
-                await self._send(Command(cancel=why))
-            except NoAnswerError:
-                return
+            with suppress(GuestError, TimeoutError):  # its failure is what is awaited
+                async with asyncio.timeout(CANCEL_SECONDS):
+                    await self._send(Command(cancel=why))
+                    await self._until(lambda: False)
 
     async def _send(self, command: Command) -> None:
         """Send a command.  Raises GuestError."""

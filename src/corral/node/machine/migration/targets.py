@@ -55,7 +55,10 @@ class MigrationTarget(Protocol):
         """Wait until the API shows that the guest is there.  Raises NoAnswerError."""
 
     async def cancel(self, why: str) -> None:
-        """Have it end, unless it was requested to run the guest."""
+        """Have it end, unless it was requested to run the guest.
+
+        Returns once addresses lead to the source again, or if it does not answer in time.
+        """
 
     def release(self) -> None:
         """End the streams to it: the source is done with it."""
@@ -69,7 +72,7 @@ class LocalTarget:
     """A target on this host.
 
     guest: its machine; disks: its copied volumes; vmi: its VMI, of the uid ``uid``; take_over:
-    leads the addresses to it.
+    leads the addresses to it; give_back: undoes that.
     """
 
     def __init__(
@@ -78,10 +81,13 @@ class LocalTarget:
         disks: Sequence[str] = (),
         vmi: Key = _NO_KEY,
         uid: str = "",
+        *,
         take_over: Callable[[], Awaitable[None]] = _nothing,
+        give_back: Callable[[], Awaitable[None]] = _nothing,
     ) -> None:
         self.guest = guest
         self._take_over = take_over
+        self._give_back = give_back
         self.disks = disks
         self.vmi = vmi
         self.uid = uid
@@ -152,9 +158,14 @@ class LocalTarget:
 
     async def cancel(self, why: str) -> None:
         if not self.run_requested and not self.failure:
-            self.failure = why
-            self.changed.set()
-            self.notify()
+            await self.give_up(why)
+
+    async def give_up(self, why: str) -> None:
+        """Set why it gets no guest; notify of that once the addresses lead to the source again."""
+        self.failure = self.failure or why
+        await self._give_back()
+        self.changed.set()
+        self.notify()
 
     def release(self) -> None:
         pass  # their ends are in the two QEMUs

@@ -202,6 +202,9 @@ class CniNetworks:
     async def take_over(self, owner: str) -> None:
         """Do nothing: no network is held."""
 
+    async def give_back(self, owner: str, addresses: Iterable[str]) -> None:
+        """Do nothing: no network is held."""
+
     def let_go(self, owner: str, addresses: Iterable[str], node: str, pod: Key) -> None:
         """Do nothing: machines do not migrate."""
 

@@ -34,6 +34,9 @@ VMI = msgspec.convert(
 )
 
 
+ADDRESSES = ("10.0.0.7",)
+
+
 class Site:
     """A host with a guest that runs, and a machine that is to receive it."""
 
@@ -137,6 +140,16 @@ async def test_the_machine_is_as_the_vmi_was_handed_over(site_of):
         await (await site.send()).run_guest(paused=False)
         await running
         assert (await site.guest.resizing.query()).processors == 3
+
+
+class Returned(HollowNetworks):
+    """Networks that say whose addresses were given back."""
+
+    def __init__(self):
+        self.log = []
+
+    async def give_back(self, owner, addresses):
+        self.log.append((owner, tuple(addresses)))
 
 
 def receives(site):
@@ -248,10 +261,23 @@ async def test_memory_that_is_not_whole_fails_the_target(site_of):
 
 
 async def test_an_earlier_managers_target_without_all_of_the_guest_ends(site_of):
-    async with site_of(stage=Stage.RECEIVING) as site:
+    async with site_of(networks := Returned(), stage=Stage.RECEIVING, addresses=ADDRESSES) as site:
         await site.hypervisor.start(Definition(vmi=VMI, directory=site.directory, receives=True))
         await site.arrival.resume(site.guest, nothing)
         assert "the agent of the target node was restarted" in site.state.facts.message
+    assert networks.log == [("t", ADDRESSES)]
+
+
+async def test_addresses_lead_back_before_a_target_without_the_guest_ends(site_of):
+    async with site_of(networks := Returned()) as site:
+        running = receives(site)
+        site.arrival.arrange(VMI, ADDRESSES, "a")
+        target = await site.target()
+        waiting = site.tasks.start(target.notified(), name="source")
+        (await target.open_memory()).close()
+        await waiting
+        assert networks.log == [("t", ADDRESSES)], "before the source hears of it"
+        await running
 
 
 async def received(site):

@@ -12,7 +12,7 @@ from corral.api.kinds.vmi.migration_status import MigrationState
 from corral.api.object import Key
 from corral.node.hypervisor import GuestError, NoAnswerError
 from corral.node.machine.migration.handover import TargetState
-from corral.node.machine.migration.remote_targets import RemoteTargets
+from corral.node.machine.migration.remote_targets import CANCEL_SECONDS, RemoteTargets
 from corral.node.machine.migration.targets import LocalTarget, stream_pair
 
 VMI = Key("default", "vm")
@@ -131,8 +131,20 @@ async def test_a_target_that_ends_says_why(site):
 async def test_a_cancelled_target_ends(site):
     target = await site.one.reach("m", "two")
     await target.cancel("the user said so")
-    await soon(lambda: site.local.failure == "the user said so")
+    assert site.local.failure == "the user said so"
     assert site.local.changed.is_set()
+    assert await target.state() is TargetState.ABSENT
+
+
+async def test_a_source_waits_only_so_long_for_a_target_that_it_cancels(site):
+    async def hang():
+        await asyncio.sleep(60)
+
+    site.local._give_back = hang
+    target = await site.one.reach("m", "two")
+    async with asyncio.timeout(2 * CANCEL_SECONDS):
+        await target.cancel("the user said so")
+    assert await target.state() is TargetState.RECEIVING
 
 
 async def test_memory_and_disks_are_streams(site):

@@ -53,6 +53,28 @@ async def test_a_target_requested_to_run_the_guest_is_not_cancelled(target):
     assert await target.state() is TargetState.RUNNING
 
 
+async def test_a_target_is_cancelled_once_the_addresses_lead_to_the_source_again():
+    log = []
+
+    async def give_back():
+        await asyncio.sleep(0)
+        log.append("given back")
+
+    async def wait():
+        await target.notified()
+        log.append("notified")
+
+    target = LocalTarget(SimpleNamespace(received=False), give_back=give_back)
+    waiting = asyncio.ensure_future(wait())
+    await asyncio.sleep(0)
+    await target.cancel("it was cancelled")
+    await waiting
+    assert log == ["given back", "notified"]
+    assert target.changed.is_set()
+    await target.cancel("again")
+    assert (target.failure, log) == ("it was cancelled", ["given back", "notified"])
+
+
 async def test_memory_is_received_once(target):
     (await target.open_memory()).close()
     with pytest.raises(GuestError):
