@@ -162,6 +162,21 @@ async def test_a_claim_that_waits_too_long_expires():
         assert (await claim(c)).status.vmi is None
 
 
+async def test_a_claim_that_has_expired_when_it_comes_takes_no_spare():
+    async with cluster() as c:
+        await with_spares(c, 2)
+        before = uids(await spares(c))
+        for _ in range(5):
+            await create(c, shutdownTime="2000-01-01T00:00:00Z")
+
+            async def has_expired():
+                return await claim(c) is None
+
+            await c.until(has_expired, 10)
+        await asyncio.sleep(5)
+        assert uids(await spares(c)) == before
+
+
 async def with_spares_for_nobody(c):
     """Let the pool have a spare, and see that it stays one."""
     await c.client.delete(WarmPool, POOL)

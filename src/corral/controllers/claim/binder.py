@@ -19,6 +19,7 @@ from corral.controllers.claim import status
 from corral.controllers.claim.machines import index_machines, machines_of, patch_status
 from corral.controllers.claim.plan import (
     in_order,
+    is_overdue,
     is_pending,
     machine_annotations,
     machine_labels,
@@ -80,10 +81,10 @@ class Binder:
         """Bind the claims that wait for a warm pool, as far as it has spares."""
         waiting = []
         for claim in in_order(self.claims.indexed("waiting-for", str(key))):
-            if (machine := await self._earlier_machine(claim)) is None:
-                waiting.append(claim)
-            else:
+            if (machine := await self._earlier_machine(claim)) is not None:
                 await self._bind(claim, machine)
+            elif not is_overdue(claim, self._context.clock()):  # else it is about to expire
+                waiting.append(claim)
         pool = self.spares.pools.get(key)
         if pool is None or is_being_deleted(pool):
             await self._report_missing(waiting)

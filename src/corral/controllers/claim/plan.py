@@ -51,6 +51,11 @@ def expiry(claim: Claim) -> Expiry | None:
     return min(_expiries(claim), default=None)
 
 
+def is_overdue(claim: Claim, now: datetime) -> bool:
+    """Report whether the moment at which a claim expires has come."""
+    return (when := expiry(claim)) is not None and when.moment <= now
+
+
 def _expiries(claim: Claim) -> Iterator[Expiry]:
     spec, status = claim.spec, claim.status
     if spec.shutdown_time is not None:

@@ -1,11 +1,15 @@
 """Which claims wait, in which order, and when they expire."""
 
-import pytest
-from tests.unit.controllers.claim.make import claim, pool
+from datetime import timedelta
 
+import pytest
+from tests.unit.controllers.claim.make import CREATED, claim, pool
+
+from corral.api.time import parse_rfc3339
 from corral.controllers.claim.plan import (
     expiry,
     in_order,
+    is_overdue,
     is_pending,
     machine_annotations,
     machine_labels,
@@ -62,6 +66,13 @@ def test_a_claim_expires_by_whichever_limit_comes_first(status, spec, expected):
         assert found is None
     else:
         assert (found.reason, f"{found.moment:%H:%M:%S}") == expected
+
+
+@pytest.mark.parametrize(("seconds", "overdue"), [(29, False), (30, True), (31, True)])
+def test_a_claim_is_overdue_from_the_moment_at_which_it_expires(seconds, overdue):
+    now = parse_rfc3339(CREATED) + timedelta(seconds=seconds)
+    assert is_overdue(claim(pendingTimeout="30s"), now) is overdue
+    assert not is_overdue(claim(), now)
 
 
 def test_a_machine_has_no_labels_of_a_set():
