@@ -20,7 +20,7 @@ from corral.api.kinds.corral.fork import fork_annotations
 from corral.api.kinds.vmi.fork_state import forked as forked_condition
 from corral.api.kinds.vmi.saved_memory import START_FROM
 from corral.api.object import Key
-from corral.node.hollow.hypervisor import HollowGuest
+from corral.node.hollow.hypervisor import Hollow, HollowGuest
 from corral.node.hypervisor import GuestError
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
@@ -262,6 +262,26 @@ async def test_a_name_that_no_checkpoint_has_is_booted_without(tmp_path):
         await create(host, "fork", annotations, **MASQUERADE)
         await event_message(host, "fork", "ForkFailed")
         await in_phase(host, "fork", "Running")
+
+
+async def test_a_source_that_is_paused_before_it_is_sent_stays_paused(tmp_path, monkeypatch):
+    async def start(hypervisor, definition):
+        if definition.receives:
+            await guest_of(host, await machine_of(host, "vm")).pause()
+            await asyncio.sleep(1)
+        return await starts(hypervisor, definition)
+
+    starts = Hollow.start
+    monkeypatch.setattr(Hollow, "start", start)
+    async with node(tmp_path) as host:
+        await source(host)
+        await request(host)
+        conditions = (await finished(host)).status.conditions
+        [failed] = [each for each in conditions if each.type == "Failed"]
+        assert failed.reason == "NotRunning"
+        await asyncio.sleep(5)
+        conditions = (await machine_of(host, "vm")).status.conditions
+        assert [each.status for each in conditions if each.type == "Paused"] == ["True"]
 
 
 async def test_a_machine_whose_address_is_its_own_is_refused(tmp_path):

@@ -243,6 +243,8 @@ class MemoryCheckpoint:
         failure: GuestError | OSError | None = None  # raised below: a task group would wrap it
         state.set_facts(replace(state.facts, saving=True))  # no probe fails, nobody pauses it
         try:
+            if state.facts.paused:  # by a user, while the writer was started
+                raise CheckpointError("NotRunning", "the VMI was paused meanwhile")
             state.write(msgspec.structs.replace(state.record, stands_still=True))
             async with Background() as tasks:
                 received = tasks.start(_receive(writer, theirs), name="receive")
