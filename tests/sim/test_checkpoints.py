@@ -1,6 +1,7 @@
 """Checkpoints of hollow machines: killed at every step, and VMIs that start from them."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from tests.sim.test_agent import Host, node
@@ -76,6 +77,11 @@ async def in_state(host: Host, name: str, status: str, reason: str) -> None:
     await host.whole.until(is_so)
 
 
+def crashed(directory: Path) -> None:
+    """End the guest of a machine while no agent runs."""
+    (directory / "hollow.json").unlink()
+
+
 def directories(host: Host) -> list[str]:
     directory = host.directory / "checkpoints"
     return [each.name for each in directory.iterdir()] if directory.exists() else []
@@ -121,6 +127,26 @@ async def test_an_agent_killed_during_a_checkpoint_makes_it_anew(tmp_path, step)
         assert host.agent is not None
         [uid] = directories(host)
         assert uid == made.metadata.uid
+
+
+@pytest.mark.parametrize(
+    "step", ["checkpoint writer started", "stands still", "goes on", "checkpoint written"]
+)
+async def test_an_attempt_whose_source_ended_meanwhile_leaves_no_files(tmp_path, step):
+    async with node(tmp_path) as host:
+        await source(host)
+        host.kill_at = step
+        await request(host)
+        while host.kill_at:
+            await asyncio.sleep(0.01)
+        crashed(tmp_path / "machines" / (await machine_of(host, "vm")).metadata.uid)
+        assert directories(host)
+
+        async def are_gone():
+            return not directories(host)
+
+        await host.whole.until(are_gone)
+        assert not (await found(host)).is_final
 
 
 @pytest.mark.parametrize(

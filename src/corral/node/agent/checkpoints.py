@@ -101,27 +101,42 @@ class CheckpointSync:
         if checkpoint.is_final:
             await self._count_forks(checkpoint)
             return None
+        files = self._files.of(checkpoint.metadata.uid)
+        if (made := await asyncio.to_thread(files.read)) is not None:
+            await self._complete(checkpoint, made)
+            return None
         source = self._instances.get(Key(key.namespace, checkpoint.spec.source.name))
         if source is not None and source.status.node_name == self._node:
-            return await self._make(checkpoint, source)
-        return None
+            return await self._make(checkpoint, source, files)
+        return await self._discard(files)
 
     async def _make(
-        self, checkpoint: VirtualMachineCheckpoint, source: VirtualMachineInstance
+        self,
+        checkpoint: VirtualMachineCheckpoint,
+        source: VirtualMachineInstance,
+        files: CheckpointFiles,
     ) -> Result | None:
-        files = self._files.of(checkpoint.metadata.uid)
-        made = await asyncio.to_thread(files.read)
-        if made is None:
-            machine = self._machines.index.machine_of_instance(source.key, source.metadata.uid)
-            if machine is None or source.status.phase != "Running":
-                await self._wait(checkpoint, "SourceNotRunning", "the VMI does not run yet")
-                return None
-            await self._wait(checkpoint, "InProgress", "the checkpoint is being made")
-            try:
-                made = await self._machines.checkpoint(machine, source, files)
-            except CheckpointError as error:
-                return await self._not_made(checkpoint, files, error)
+        machine = self._machines.index.machine_of_instance(source.key, source.metadata.uid)
+        if machine is None or source.status.phase != "Running":
+            await self._wait(checkpoint, "SourceNotRunning", "the VMI does not run yet")
+            return await self._discard(files)
+        await self._wait(checkpoint, "InProgress", "the checkpoint is being made")
+        try:
+            made = await self._machines.checkpoint(machine, source, files)
+        except CheckpointError as error:
+            return await self._not_made(checkpoint, files, error)
         await self._complete(checkpoint, made)
+        return None
+
+    async def _discard(self, files: CheckpointFiles) -> Result | None:
+        """Remove what an attempt has left, which was interrupted; its writer may run on."""
+        if not files.directory.exists():
+            return None
+        try:
+            await self._hypervisor.end(files.writer)  # first: its lock is among the files
+        except StuckError:
+            return Result(_RETRY_SECONDS)
+        await asyncio.to_thread(files.remove)
         return None
 
     async def _not_made(
@@ -134,11 +149,8 @@ class CheckpointSync:
         if error.is_transient:
             await self._wait(checkpoint, error.reason, error.message)
             return Result(_RETRY_SECONDS)
-        try:
-            await self._hypervisor.end(files.writer)  # first: its lock is among the files
-        except StuckError:
-            return Result(_RETRY_SECONDS)
-        await asyncio.to_thread(files.remove)
+        if (again := await self._discard(files)) is not None:
+            return again
         await self._fail(checkpoint, error)
         return None
 
