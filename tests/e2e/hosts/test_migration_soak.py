@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -159,7 +159,7 @@ class Soak:
         fault = ""
         if self.dice.random() < DISTURBED:
             fault = self.dice.choices(FAULTS, WEIGHTS)[0]
-        delay, silence = self.dice.uniform(0, 2.5), self.dice.uniform(0.5, 8)
+        delay = self.dice.uniform(0, 2)
         self.round = f"seed {SEED}, round {number}: {' '.join(names)}, {fault or 'no fault'}"
         self.round += f" after {delay:.2f} s"
         before = {name: self.status(name)["nodeName"] for name in names}
@@ -168,8 +168,7 @@ class Soak:
         may_be_lost = set()
         if fault:
             self.tally.faults[fault] = self.tally.faults.get(fault, 0) + 1
-            time.sleep(delay)
-            may_be_lost = self.disturb(fault, names[0], before[names[0]], silence)
+            may_be_lost = self.disturb(fault, names[0], before[names[0]], delay)
         phases = {name: self.ended(f"{name}-{number}") for name in names}
         for name in names:
             self.check(name, before[name], phases[name], lost=name in may_be_lost)
@@ -204,9 +203,16 @@ class Soak:
 
     # -- Faults
 
-    def disturb(self, fault: str, name: str, source: str, silence: float) -> set[str]:
-        """Do what a fault says; return the guests that may be lost by it."""
+    def disturb(self, fault: str, name: str, source: str, delay: float) -> set[str]:
+        """Do what a fault says, some time after a target's QEMU was started.
+
+        Return the guests that may be lost by it.
+        """
         lost = set()
+        uid = self.guests[name].uid
+        with suppress(AssertionError):  # it was quicker, or its target waits for others
+            until("the target has a QEMU", lambda: len(qemus_of(uid)) > 1, 5)
+        time.sleep(delay)
         if fault.endswith("QEMU"):
             lost = self.kill_qemu(name, source, target=fault.startswith("target"))
         elif fault == "host2's agent":
@@ -217,7 +223,7 @@ class Soak:
             self.made.up()
         else:
             self.made.hosts[1].link("down")
-            time.sleep(silence)
+            time.sleep(4 * delay)
             self.made.hosts[1].link("up")
         until(f"{self.round}: both nodes are ready", lambda: self.made.ready(*self.made.hosts))
         return lost

@@ -26,7 +26,7 @@ from corral.reconcile.objects import key_of
 from corral.reconcile.workqueue import WorkQueue
 
 RETRY_SECONDS: Final = 30.0
-GIVE_BACK_SECONDS: Final = 1.0
+GIVE_BACK_SECONDS: Final = 5.0
 """Longest wait for the routes to a machine whose target here has failed."""
 
 
@@ -151,8 +151,9 @@ class Overlay:
     async def _reconcile(self, _key: Key) -> Result | None:
         own, desired, left = self._hosts()
         given_back, self._given_back = self._given_back, []
-        if not desired and not self._applied:
-            return None  # a host that is alone needs none
+        if not desired and not self._applied:  # a host that is alone needs none
+            _set_all(given_back)
+            return None
         left.update(*(each for each, _ in given_back))
         gone = [each for each in self._applied.values() if each.address not in desired]
         try:
@@ -162,8 +163,7 @@ class Overlay:
             self._health.report(error.full_message)
             return Result(requeue_after=RETRY_SECONDS)
         self._applied = desired
-        for _, applied in given_back:
-            applied.set()
+        _set_all(given_back)
         self._health.report("")
         if self.has_peers != bool(desired):
             self.has_peers = bool(desired)
@@ -190,6 +190,12 @@ class Overlay:
             for address, peer in peers(nodes, self._address).items()
         }
         return own, others, left
+
+
+def _set_all(given_back: Iterable[tuple[frozenset[Network], Signal]]) -> None:
+    """Wake those that wait for the routes to addresses."""
+    for _, applied in given_back:
+        applied.set()
 
 
 _EVERYTHING: Final = Key("", "")

@@ -211,6 +211,12 @@ async def test_an_address_whose_machine_does_not_come_is_led_to_where_the_api_sh
     assert (site.ways.moved(), site.ways.left) == ({THIRD: (MOVED,)}, set())
 
 
+async def test_a_host_that_is_alone_has_no_address_to_give_back():
+    async with running() as alone, asyncio.timeout(GIVE_BACK_SECONDS / 2):
+        await alone.node("n0", OWN, "10.244.0.0/24")
+        await alone.overlay.give_back([ADDRESS])
+
+
 async def test_a_failing_machine_waits_for_its_routes_only_so_long(site):
     async with site.lock, asyncio.timeout(2 * GIVE_BACK_SECONDS):
         await site.overlay.give_back([ADDRESS])
