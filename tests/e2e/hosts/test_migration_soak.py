@@ -1,4 +1,4 @@
-"""Guests that migrate to and fro between two hosts, for long, while parts of that are killed.
+"""Guests that migrate between two hosts again and again, while parts of that are killed.
 
 ``CORRAL_SOAK_MOVES`` says how many migrations there are, ``CORRAL_SOAK_SEED`` which ones, and which
 of them are disturbed; each failure names the seed, the round and its fault.
