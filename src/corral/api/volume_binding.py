@@ -26,8 +26,6 @@ from corral.api.object import Document, Key
 from corral.api.quantity import Amount, amount
 from corral.api.selectors import label_selector
 
-USED_BY = "claim"
-"""The name of the index of pods by claim."""
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 

@@ -51,7 +51,7 @@ class Definitions:
         self._built_in = context.kinds.built_in
         self._reserved = naming.reserved_groups(self._built_in)
         self.definitions = context.informers.of(CustomResourceDefinition)
-        self.definitions.index("group", lambda definition: (definition.spec.group,))
+        self.definitions.index(_group)
         self.definitions.handle(self._changed)
         context.kinds.subscribe(self._kind_added)
 
@@ -70,7 +70,7 @@ class Definitions:
         group = definition.spec.group
         others = [
             {"status": msgspec.to_builtins(other.status)}  # schemas may be large
-            for other in self.definitions.indexed("group", group)
+            for other in self.definitions.indexed(_group, group)
             if key_of(other) != key_of(definition)
         ]
         built_in = [kind for kind in self._built_in if kind.group == group]
@@ -138,7 +138,7 @@ class Definitions:
         assert changed is not None
         if new is None or (old is not None and old.status != new.status):
             # Another definition may wait for a name that is free now.
-            for other in self.definitions.indexed("group", changed.spec.group):
+            for other in self.definitions.indexed(_group, changed.spec.group):
                 if key_of(other) != key_of(changed):
                     self.queue.add(key_of(other))
 
@@ -158,3 +158,7 @@ class Definitions:
 def _document(definition: CustomResourceDefinition) -> Document:
     document: Document = msgspec.to_builtins(definition)
     return document
+
+
+def _group(definition: CustomResourceDefinition) -> tuple[str]:
+    return (definition.spec.group,)

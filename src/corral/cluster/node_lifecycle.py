@@ -20,6 +20,7 @@ from corral.api.time import rfc3339
 from corral.reconcile.batch import for_each
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.indexes import by_node
 from corral.reconcile.objects import is_ready, key_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
@@ -54,7 +55,7 @@ class Nodes:
         self._recorder = context.recorder(COMPONENT)
         self._renewed: dict[str, float] = {}
         self._due: dict[str, float] = {}
-        self.pods.index("node", lambda pod: ((pod.spec and pod.spec.nodeName) or "",))
+        self.pods.index(by_node)
         self.nodes.handle(self._node_changed)
         self.leases.handle(self._lease_changed)
 
@@ -103,7 +104,7 @@ class Nodes:
 
     async def _mark_pods(self, node: str) -> None:
         """Set the node's pods to not ready: whether they still serve is unknown."""
-        ready = [pod for pod in self.pods.indexed("node", node) if is_ready(pod)]
+        ready = [pod for pod in self.pods.indexed(by_node, node) if is_ready(pod)]
         refused = await for_each(ready, self._mark_pod)
         if refused:
             raise refused[0]

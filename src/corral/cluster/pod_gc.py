@@ -15,6 +15,7 @@ from corral.api.object import Key
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
+from corral.reconcile.indexes import by_node
 from corral.reconcile.objects import is_being_deleted, key_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
@@ -38,7 +39,7 @@ class LostPods:
         self._monotonic = context.monotonic
         self._missing: dict[str, float] = {}
         """Times at which nodes, by name, were first missed."""
-        self.pods.index("node", lambda pod: (_node_of(pod),))
+        self.pods.index(by_node)
         self.pods.handle(self._pod_changed)
         self.nodes.handle(self._node_changed)
 
@@ -92,7 +93,7 @@ class LostPods:
         elif old is not None:
             if ready_status(old) == "Unknown":
                 self._missing[key_of(old).name] = self._monotonic() - QUARANTINE_SECONDS
-            for pod in self.pods.indexed("node", key_of(old).name):
+            for pod in self.pods.indexed(by_node, key_of(old).name):
                 self.queue.add(key_of(pod))
 
 

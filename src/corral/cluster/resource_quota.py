@@ -16,6 +16,7 @@ from corral.api.quantity import ZERO
 from corral.api.quota_usage import UNCOUNTED, UsageTotals, counts_kind, usage_of, view_of
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, Source
+from corral.reconcile.indexes import by_namespace
 from corral.reconcile.objects import key_of, uid_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
@@ -48,7 +49,7 @@ class Quotas:
         self._client = context.client
         self._clock = context.clock
         self.quotas = context.informers.of(ResourceQuota)
-        self.quotas.index("namespace", _namespace)
+        self.quotas.index(by_namespace)
         self.quotas.handle(self._quota_changed)
         self.contents: dict[str, Informer[Any]] = {}
         self._kinds: dict[str, Kind] = {}
@@ -91,7 +92,7 @@ class Quotas:
         """Return the charges of the objects of a kind in the quota's namespace."""
         newest = (
             ((uid_of(item), version_of(item)), item)
-            for item in self.contents[kind.resource].indexed("namespace", quota.namespace)
+            for item in self.contents[kind.resource].indexed(by_namespace, quota.namespace)
         )
         totals = self._totals.setdefault(
             (kind.resource, quota), UsageTotals(kind, partial(usage_of, kind))
@@ -117,7 +118,7 @@ class Quotas:
         informer: Informer[Any] = (
             self._informers.metadata(kind) if view is None else self._informers.of(view)
         )
-        informer.index("namespace", _namespace)
+        informer.index(by_namespace)
         informer.handle(partial(self._content_changed, is_read=view is not None))
         self.sources.append(informer)
         self.contents[kind.resource] = informer
@@ -134,12 +135,8 @@ class Quotas:
         changed = new or old
         if changed is None or (not is_read and old is not None and new is not None):
             return
-        for quota in self.quotas.indexed("namespace", key_of(changed).namespace):
+        for quota in self.quotas.indexed(by_namespace, key_of(changed).namespace):
             self.queue.add_after(key_of(quota), BATCH_SECONDS)
-
-
-def _namespace(item: msgspec.Struct) -> tuple[str]:
-    return (key_of(item).namespace,)
 
 
 def _texts(each: Amounts) -> dict[str, str]:

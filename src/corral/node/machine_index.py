@@ -12,10 +12,9 @@ from corral.node.images.reference import refers_to
 from corral.node.machine.lifecycle import Machine
 from corral.node.metrics.sampling.sampler import RunningPod
 from corral.node.state.facts import State
+from corral.reconcile.indexes import by_controller
 from corral.reconcile.informer import Informer
-from corral.reconcile.objects import controller_uid, key_of
-
-_INSTANCE = "instance"
+from corral.reconcile.objects import key_of
 
 
 class MachineIndex:
@@ -30,15 +29,15 @@ class MachineIndex:
         self._machines = machines
         self._pods = pods
         self._instances = instances
-        pods.index(_INSTANCE, lambda pod: (controller_uid(pod),))
-        instances.index("uid", lambda vmi: (vmi.metadata.uid,))
+        pods.index(by_controller)
+        instances.index(_uid)
 
     def instance(self, uid: str) -> VirtualMachineInstance | None:
-        return next(iter(self._instances.indexed("uid", uid)), None)
+        return next(iter(self._instances.indexed(_uid, uid)), None)
 
     def pods_of(self, uid: str) -> Iterator[Key]:
         """Iterate over the pods of a VMI on this node."""
-        return map(key_of, self._pods.indexed(_INSTANCE, uid))
+        return map(key_of, self._pods.indexed(by_controller, uid))
 
     def machine_of_pod(self, key: Key) -> Machine | None:
         return self._machines.get(key)
@@ -117,3 +116,7 @@ def _may_miss(machine: Machine, volume: Volume, image: str) -> bool:
         and refers_to(volume.container_disk.image, image)
         and (trouble is None or trouble.volume == volume.name)
     )
+
+
+def _uid(vmi: VirtualMachineInstance) -> tuple[str]:
+    return (vmi.metadata.uid,)

@@ -30,6 +30,9 @@ T = TypeVar("T", bound=msgspec.Struct)
 Handler = Callable[[T | None, T | None], None]
 """Called with an object before and after a change: old is None on add, new is None on delete."""
 
+Index = Callable[[T], Iterable[str]]
+"""Returns the values by which an object is looked up."""
+
 log = structlog.get_logger()
 
 WATCH_SECONDS = (300, 600)
@@ -67,8 +70,7 @@ class Informer(Generic[T]):
         self._fields = fields
         self._labels = labels
         self._objects: dict[Key, T] = {}
-        self._indexers: dict[str, Callable[[T], Iterable[str]]] = {}
-        self._indexes: dict[str, dict[str, dict[Key, T]]] = {}
+        self._indexes: dict[Index[T], dict[str, dict[Key, T]]] = {}
         self._handlers: list[Handler[T]] = []
         self._deletion_handlers: list[Callable[[T], None]] = []
         self._synced = asyncio.Event()
@@ -94,16 +96,15 @@ class Informer(Generic[T]):
         """Return a view of all cached objects, in no order."""
         return self._objects.values()
 
-    def indexed(self, index: str, value: str) -> list[T]:
-        """Return the objects for which the index function yields this value."""
+    def indexed(self, index: Index[T], value: str) -> list[T]:
+        """Return the objects for which an index function yields this value."""
         return list(self._indexes[index].get(value, {}).values())
 
-    def index(self, name: str, values: Callable[[T], Iterable[str]]) -> None:
-        """Add an index; a second call with the same name changes nothing."""
-        if name in self._indexers:
+    def index(self, values: Index[T]) -> None:
+        """Add an index by a function, which is also its name: a second call changes nothing."""
+        if values in self._indexes:
             return
-        self._indexers[name] = values
-        table = self._indexes[name] = {}
+        table = self._indexes[values] = {}
         for key, item in self._objects.items():
             for value in values(item):
                 table.setdefault(value, {})[key] = item
@@ -243,8 +244,7 @@ class Informer(Generic[T]):
             handler(old, None)
 
     def _reindex(self, key: Key, old: T | None, new: T | None) -> None:
-        for name, values in self._indexers.items():
-            table = self._indexes[name]
+        for values, table in self._indexes.items():
             before = tuple(values(old)) if old is not None else ()
             after = tuple(values(new)) if new is not None else ()
             if before != after:  # rare: most index values never change

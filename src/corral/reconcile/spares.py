@@ -100,12 +100,12 @@ class Spares:
         self.vmis = context.informers.of(VMI)
         self.misses: Counter[Key] = Counter()
         self._client = context.client
-        self.pools.index("target", _target_index)
-        self.vmis.index("spare-of", _owner_index)
+        self.pools.index(_target_index)
+        self.vmis.index(_owner_index)
 
     def pools_of(self, replica_set: ReplicaSet) -> Sequence[WarmPool]:
         """Return the warm pools whose spares are for a set."""
-        return self.pools.indexed("target", str(replica_set.key))
+        return self.pools.indexed(_target_index, str(replica_set.key))
 
     def template(self, pool: WarmPool) -> ReplicaSetTemplate | None:
         """Return the template of a pool's spares; None if its target does not exist."""
@@ -122,7 +122,7 @@ class Spares:
 
     def owned(self, pool: WarmPool) -> list[VMI]:
         """Return the VMIs that a pool controls."""
-        return self.vmis.indexed("spare-of", pool.metadata.uid)
+        return self.vmis.indexed(_owner_index, pool.metadata.uid)
 
     def ready(self, pool: WarmPool) -> list[VMI]:
         """Return the spares of a pool that may be handed out, the oldest first."""

@@ -25,6 +25,10 @@ def config(name, **labels):
     return {"metadata": {"name": name, "namespace": "default", "labels": labels}}
 
 
+def by_color(one):
+    return [one.metadata.labels["color"]]
+
+
 def names(items):
     return sorted(key_of(item).name for item in items)
 
@@ -38,7 +42,7 @@ async def test_a_cache_follows_changes(client):
     await client.create(ConfigMap, config("a", color="red"))
     informers = Informers(client)
     informer = informers.of(ConfigMap)
-    informer.index("color", lambda one: [one.metadata.labels["color"]])
+    informer.index(by_color)
     seen = []
     informer.handle(lambda old, new: seen.append((old and key_of(old), new and key_of(new))))
     async with Background() as tasks:
@@ -47,18 +51,37 @@ async def test_a_cache_follows_changes(client):
         assert names(informer.items()) == ["a"]
         await client.create(ConfigMap, config("b", color="red"))
         await until_idle()
-        assert names(informer.indexed("color", "red")) == ["a", "b"]
+        assert names(informer.indexed(by_color, "red")) == ["a", "b"]
         change = {"metadata": {"labels": {"color": "blue"}}}
         await client.patch(ConfigMap, Key("default", "b"), change)
         await until_idle()
-        assert names(informer.indexed("color", "red")) == ["a"]
-        assert names(informer.indexed("color", "blue")) == ["b"]
+        assert names(informer.indexed(by_color, "red")) == ["a"]
+        assert names(informer.indexed(by_color, "blue")) == ["b"]
         await client.delete(ConfigMap, Key("default", "a"))
         await until_idle()
         assert informer.get(Key("default", "a")) is None
-        assert informer.indexed("color", "red") == []
+        assert informer.indexed(by_color, "red") == []
     a, b = Key("default", "a"), Key("default", "b")
     assert seen == [(None, a), (None, b), (b, b), (a, None)]
+
+
+async def test_controllers_share_an_index_only_by_its_function(client):
+    await client.create(ConfigMap, config("a", color="red"))
+    informers = Informers(client)
+    informer = informers.of(ConfigMap)
+
+    def by_length(one):
+        return [str(len(one.metadata.labels["color"]))]
+
+    async with Background() as tasks:
+        tasks.start(informers.run(), name="informers")
+        await informer.synced()
+        for index in (by_color, by_length, by_color):
+            informer.index(index)
+        await client.create(ConfigMap, config("b", color="red"))
+        await until_idle()
+        assert names(informer.indexed(by_color, "red")) == ["a", "b"]
+        assert names(informer.indexed(by_length, "3")) == ["a", "b"]
 
 
 async def test_deletion_handlers_are_not_called_for_objects_missing_in_a_list(client):
@@ -180,7 +203,7 @@ async def test_objects_deleted_between_watches_leave_the_cache_and_indexes(clien
     troubled = Troubled(client._transport, *[Unavailable("away")] * 4, Gone("too old"))
     informers = Informers(Client(troubled))
     informer = informers.of(ConfigMap)
-    informer.index("color", lambda one: [one.metadata.labels["color"]])
+    informer.index(by_color)
     gone = []
     informer.handle(lambda old, new: new is None and gone.append(key_of(old).name))
     assert informer.has_synced is False
@@ -192,7 +215,7 @@ async def test_objects_deleted_between_watches_leave_the_cache_and_indexes(clien
         assert troubled.trouble, "no watch has shown it"
         await until_idle()
     assert (troubled.trouble, troubled.lists) == ([], 2)
-    assert names(informer.items()) == names(informer.indexed("color", "red")) == ["stays"]
+    assert names(informer.items()) == names(informer.indexed(by_color, "red")) == ["stays"]
     assert gone == ["gone"]
 
 

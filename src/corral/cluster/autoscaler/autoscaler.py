@@ -25,6 +25,7 @@ from corral.cluster.autoscaler.status import ABLE, ACTIVE, LIMITED, SCALED_TO_ZE
 from corral.cluster.autoscaler.targets import Target, TargetNotFound
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.indexes import by_namespace
 from corral.reconcile.objects import is_being_deleted, key_of, labels_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
@@ -89,7 +90,7 @@ class Autoscalers:
         self._metrics = MetricsClient(context.client, context.kinds.table)
         self._conflicts = SelectorConflicts()
         self._histories: dict[Key, History] = {}
-        self.pods.index("namespace", lambda pod: (key_of(pod).namespace,))
+        self.pods.index(by_namespace)
         self.autoscalers.handle(self._changed)
 
     async def reconcile(self, key: Key) -> Result | None:
@@ -253,7 +254,7 @@ class Autoscalers:
         self._conflicts.set(key, selector)
         pods = [
             pod
-            for pod in self.pods.indexed("namespace", key.namespace)
+            for pod in self.pods.indexed(by_namespace, key.namespace)
             if selector.matches(labels_of(pod))
         ]
         others = self._conflicts.of(pods)

@@ -12,6 +12,7 @@ from corral.cluster.disruption import allowed_disruptions
 from corral.cluster.disruption.expected_pods import ExpectedPods, fingerprint
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, Source
+from corral.reconcile.indexes import by_namespace
 from corral.reconcile.objects import is_being_deleted, key_of, labels_of, version_of
 from corral.reconcile.pod_owners import PodOwner
 from corral.reconcile.workqueue import WorkQueue
@@ -45,8 +46,8 @@ class Budgets:
         self._recorder = context.recorder(COMPONENT)
         self._selectors: dict[Key, LabelSelector] = {}
         self._delays: dict[Key, float] = {}
-        self.budgets.index("namespace", lambda budget: (key_of(budget).namespace,))
-        self.pods.index("namespace", lambda pod: (key_of(pod).namespace,))
+        self.budgets.index(by_namespace)
+        self.pods.index(by_namespace)
         self.budgets.handle(self._budget_changed)
         self.pods.handle(self._pod_changed)
         for informer in self.pod_owners.informers:
@@ -59,7 +60,7 @@ class Budgets:
             return None
         pods = [
             pod
-            for pod in self.pods.indexed("namespace", key.namespace)
+            for pod in self.pods.indexed(by_namespace, key.namespace)
             if self._selectors[key].matches(labels_of(pod))
         ]
         self._delays[key] = max(BATCH_SECONDS, len(pods) / PODS_A_SECOND)
@@ -145,7 +146,7 @@ class Budgets:
     def _pod_owner_changed(self, old: PodOwner | None, new: PodOwner | None) -> None:
         pod_owner = new or old
         assert pod_owner is not None
-        budgets = self.budgets.indexed("namespace", pod_owner.metadata.namespace)
+        budgets = self.budgets.indexed(by_namespace, pod_owner.metadata.namespace)
         affected = [each for each in budgets if allowed_disruptions.needs_scale(each.spec)]
         if not affected or (
             old is not None and new is not None and fingerprint(old) == fingerprint(new)
@@ -156,7 +157,7 @@ class Budgets:
 
     def _budgets_of(self, pod: Pod) -> list[Key]:
         labels = labels_of(pod)
-        found = self.budgets.indexed("namespace", key_of(pod).namespace)
+        found = self.budgets.indexed(by_namespace, key_of(pod).namespace)
         keys = sorted(key_of(budget) for budget in found)
         return [key for key in keys if self._selectors[key].matches(labels)]
 

@@ -18,6 +18,7 @@ from corral.api.kinds.kubevirt.virtualmachine import ALWAYS, START, VirtualMachi
 from corral.api.object import Struct
 from corral.api.selectors import LabelSelector
 from corral.reconcile.context import ControllerContext
+from corral.reconcile.indexes import by_namespace
 from corral.reconcile.objects import (
     controller_of,
     is_being_deleted,
@@ -42,7 +43,7 @@ class ExpectedPods(PodOwners):
         self.pools = informers.of(VirtualMachinePool)
         self.vms = informers.of(VirtualMachine)
         for informer in self.informers:
-            informer.index("namespace", _namespace)
+            informer.index(by_namespace)
 
     def expected(
         self, pods: Sequence[Pod], namespace: str, selector: LabelSelector
@@ -76,12 +77,12 @@ class ExpectedPods(PodOwners):
 
     def _templates(self, namespace: str) -> Iterator[tuple[PodOwner, Struct]]:
         """Yield the topmost owners that keep VMIs running, and the templates of these."""
-        for one in self.sets.indexed("namespace", namespace):
+        for one in self.sets.indexed(by_namespace, namespace):
             yield one, one.spec.template
-        for pool in self.pools.indexed("namespace", namespace):
+        for pool in self.pools.indexed(by_namespace, namespace):
             if keeps_running(pool):
                 yield pool, pool.spec.virtual_machine_template.spec.template
-        for vm in self.vms.indexed("namespace", namespace):
+        for vm in self.vms.indexed(by_namespace, namespace):
             if _should_run(vm) and self._is_counted(vm):
                 yield vm, vm.spec.template
 
@@ -116,10 +117,6 @@ def fingerprint(pod_owner: PodOwner) -> tuple[object, ...]:
             return (*common, _should_run(pod_owner), pod_owner.spec.template.metadata.labels)
         case _:
             return common
-
-
-def _namespace(pod_owner: PodOwner) -> tuple[str]:
-    return (pod_owner.metadata.namespace,)
 
 
 def _should_run(vm: VirtualMachine) -> bool:

@@ -24,6 +24,7 @@ from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
 from corral.reconcile.expectations import Expectations
+from corral.reconcile.indexes import by_namespace
 from corral.reconcile.objects import is_being_deleted, key_of, labels_of, uid_of
 from corral.reconcile.workqueue import WorkQueue
 
@@ -59,9 +60,9 @@ class ServiceEndpoints:
         """Earliest time of the next sync, by Service."""
         self._deleted: set[Key] = set()
         """Deleted Services, whose Endpoints are deleted by name."""
-        self.services.index("selector", selector_keys)
-        self.pods.index("namespace", lambda pod: (key_of(pod).namespace,))
-        self.slices.index("service", _service_keys)
+        self.services.index(selector_keys)
+        self.pods.index(by_namespace)
+        self.slices.index(_service_keys)
         self.services.handle(self._service_changed)
         self.pods.handle(self._pod_changed)
         self.slices.handle(self._slice_changed)
@@ -82,7 +83,7 @@ class ServiceEndpoints:
         return None
 
     async def _sync_pods(self, key: Key, service: Service) -> None:
-        pods = members(service, self.pods.indexed("namespace", key.namespace))
+        pods = members(service, self.pods.indexed(by_namespace, key.namespace))
         interval = max(BATCH_SECONDS, len(pods) / PODS_A_SECOND)
         self._next_sync[key] = self._monotonic() + interval
         trigger = self._triggers.time(service, pods)
@@ -176,7 +177,7 @@ class ServiceEndpoints:
     def _slices_of(self, key: Key, manager: str) -> list[EndpointSlice]:
         return [
             found
-            for found in self.slices.indexed("service", str(key))
+            for found in self.slices.indexed(_service_keys, str(key))
             if labels_of(found).get(slices.MANAGED_BY) == manager and not is_being_deleted(found)
         ]
 
@@ -210,7 +211,7 @@ class ServiceEndpoints:
         return [
             key_of(service)
             for label, value in labels.items()
-            for service in self.services.indexed("selector", selector_key(key, label, value))
+            for service in self.services.indexed(selector_keys, selector_key(key, label, value))
             if matches(service, labels)
         ]
 

@@ -17,7 +17,6 @@ from corral.api.kinds.storage.common import (
 )
 from corral.api.object import Key
 from corral.api.volume_binding import (
-    USED_BY,
     claim_index,
     claim_of,
     claim_patch,
@@ -30,6 +29,7 @@ from corral.cluster.persistent_volumes import binding
 from corral.cluster.persistent_volumes.binding import ClaimInputs, Event
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.indexes import by_class
 from corral.reconcile.objects import annotations_of, is_being_deleted, key_of, uid_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
@@ -66,11 +66,11 @@ class Binder:
         self._recorder = context.recorder(NAME)
         self._events: dict[Key, tuple[str, Event, float]] = {}
         """By claim or volume: its uid, the last event about it, and when it was recorded."""
-        self.claims.index("volume", lambda claim: filter(None, (_volume_of(claim),)))
-        self.claims.index("unbound", _unbound_index)
-        self.volumes.index("class", lambda volume: (class_name(volume) or "",))
-        self.volumes.index("claim", lambda volume: map(str, _claim_keys(volume)))
-        self.pods.index(USED_BY, claim_index)
+        self.claims.index(_bound_volume)
+        self.claims.index(_unbound_index)
+        self.volumes.index(by_class)
+        self.volumes.index(_claims_of)
+        self.pods.index(claim_index)
         self.claims.handle(self._claim_changed)
         self.volumes.handle(self._volume_changed)
         self.classes.handle(self._class_changed)
@@ -119,13 +119,13 @@ class Binder:
         return ClaimInputs(
             named=self.volumes.get(Key("", _volume_of(claim))),
             candidates=chain(
-                self.volumes.indexed("claim", key), self.volumes.indexed("class", name)
+                self.volumes.indexed(_claims_of, key), self.volumes.indexed(by_class, name)
             ),
             storage_class=self.classes.get(Key("", name)),
             default_class=self._default_class(),
             consumers=[
                 key_of(pod).name
-                for pod in self.pods.indexed(USED_BY, key)
+                for pod in self.pods.indexed(claim_index, key)
                 if not (node_of(pod) or is_finished(pod))
             ],
         )
@@ -191,7 +191,7 @@ class Binder:
         assert changed is not None
         key = key_of(changed)
         self.queue.add(key)
-        for volume in self.volumes.indexed("claim", str(key)):
+        for volume in self.volumes.indexed(_claims_of, str(key)):
             self.queue.add(key_of(volume))
 
     def _volume_changed(self, old: Volume | None, new: Volume | None) -> None:
@@ -199,7 +199,7 @@ class Binder:
         assert changed is not None
         key = key_of(changed)
         self.queue.add(key)
-        for claim in self.claims.indexed("volume", key.name):
+        for claim in self.claims.indexed(_bound_volume, key.name):
             self.queue.add(key_of(claim))
         for each in filter(None, (old, new)):
             for claimed in _claim_keys(each):
@@ -225,7 +225,7 @@ class Binder:
                 self.queue.add(key)
 
     def _enqueue_unbound(self, name: str) -> None:
-        for claim in self.claims.indexed("unbound", name):
+        for claim in self.claims.indexed(_unbound_index, name):
             self.queue.add(key_of(claim))
 
 
@@ -249,3 +249,11 @@ def _message(volume: Volume, phase: str) -> str:
     """Return the message in a volume's status; it stays as long as its phase."""
     status = volume.status
     return (status.message or "") if status is not None and status.phase == phase else ""
+
+
+def _claims_of(volume: PersistentVolume) -> Iterable[str]:
+    return map(str, _claim_keys(volume))
+
+
+def _bound_volume(claim: PersistentVolumeClaim) -> Iterable[str]:
+    return filter(None, (_volume_of(claim),))

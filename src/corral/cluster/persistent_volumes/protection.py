@@ -4,6 +4,8 @@ Hot-plugged claims of a running VMI are in no pod here (KubeVirt creates an atta
 each): they are looked up in the VMIs.
 """
 
+from collections.abc import Iterable
+
 from lightkube.models.core_v1 import PersistentVolume, PersistentVolumeClaim, Pod
 
 from corral.api.errors import NotFound
@@ -12,7 +14,7 @@ from corral.api.kinds.vmi.hotplug import hotplug_disks
 from corral.api.kinds.vmi.vmi import FINAL_PHASES, VirtualMachineInstance
 from corral.api.kinds.vmi.volumes import claims_of as claims_in
 from corral.api.object import Document, Key
-from corral.api.volume_binding import USED_BY, claim_index, claims_of, is_finished, node_of
+from corral.api.volume_binding import claim_index, claims_of, is_finished, node_of
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
 from corral.reconcile.objects import finalizers_of, is_being_deleted, key_of, uid_of, version_of
@@ -44,8 +46,8 @@ class Protection:
         self.pods = context.informers.of(Pod)
         self.vmis = context.informers.of(VMI)
         self._client = context.client
-        self.pods.index(USED_BY, claim_index)
-        self.vmis.index("plugged", lambda vmi: map(str, plugged(vmi)))
+        self.pods.index(claim_index)
+        self.vmis.index(_plugged)
         self.claims.handle(self._changed)
         self.volumes.handle(self._changed)
         self.pods.handle(self._pod_changed)
@@ -69,10 +71,10 @@ class Protection:
 
     async def _is_used(self, key: Key) -> bool:
         """Report whether a scheduled pod uses a claim: others would not start with it."""
-        pods = self.pods.indexed(USED_BY, str(key))
+        pods = self.pods.indexed(claim_index, str(key))
         if any(node_of(pod) and not is_finished(pod) for pod in pods):
             return True
-        if self.vmis.indexed("plugged", str(key)):
+        if self.vmis.indexed(_plugged, str(key)):
             return True
         # The cache may lag: read pods that had no node from the API.
         return any([await self._has_started(pod) for pod in pods if not node_of(pod)])
@@ -126,3 +128,7 @@ def finalizers(view: Claim | Volume, name: str, *, protect: bool) -> Document | 
         return None  # the API rejects new finalizers on an object that is being deleted
     desired = [*present, name] if protect else [each for each in present if each != name]
     return {"metadata": {"resourceVersion": version_of(view), "finalizers": desired or None}}
+
+
+def _plugged(vmi: VirtualMachineInstance) -> Iterable[str]:
+    return map(str, plugged(vmi))

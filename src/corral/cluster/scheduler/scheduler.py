@@ -14,13 +14,11 @@ from corral.api.kinds.storage.common import (
     BIND_COMPLETED,
     SELECTED_NODE,
     STORAGE_CAPACITY,
-    class_name,
 )
 from corral.api.node_fit import NodeInfo, Placement
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
 from corral.api.volume_binding import (
-    USED_BY,
     claim_index,
     claim_of,
     claim_patch,
@@ -32,6 +30,7 @@ from corral.cluster.scheduler import volume_binding
 from corral.cluster.scheduler.volume_binding import Listers, PodVolumes
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.indexes import by_class
 from corral.reconcile.objects import annotations_of, is_being_deleted, key_of, uid_of, version_of
 from corral.reconcile.workqueue import WorkQueue
 
@@ -83,14 +82,14 @@ class Scheduler:
         self.classes.handle(self._storage_changed)
 
     def _make_listers(self) -> Listers:
-        self.pods.index(USED_BY, claim_index)
-        self.volumes.index("class", lambda volume: (class_name(volume) or "",))
+        self.pods.index(claim_index)
+        self.volumes.index(by_class)
         return Listers(
             claim=self.claims.get,
             volume=self.volumes.get,
             storage_class=self.classes.get,
-            volumes_of_class=lambda name: self.volumes.indexed("class", name),
-            users=lambda key: self.pods.indexed(USED_BY, str(key)),
+            volumes_of_class=lambda name: self.volumes.indexed(by_class, name),
+            users=lambda key: self.pods.indexed(claim_index, str(key)),
         )
 
     async def reconcile(self, key: Key) -> Result | None:
@@ -244,7 +243,7 @@ class Scheduler:
 
     def _enqueue_users(self, claim: Key) -> None:
         """Enqueue unschedulable pods that use a claim."""
-        for pod in self.pods.indexed(USED_BY, str(claim)):
+        for pod in self.pods.indexed(claim_index, str(claim)):
             if key_of(pod) in self._unschedulable:
                 self.queue.add(key_of(pod))
 

@@ -35,6 +35,7 @@ from corral.cluster.taint_eviction.silent_nodes import SilentNodes
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
+from corral.reconcile.indexes import by_node
 from corral.reconcile.objects import (
     controller_of,
     is_being_deleted,
@@ -78,7 +79,7 @@ class TaintEvictions:
         self._lifecycle_recorder = context.recorder("node-controller")
         self._since: dict[str, float] = {}
         """Times at which pods to evict, by uid, were first seen on the tainted node."""
-        self.pods.index("node", lambda pod: (_node_of(pod),))
+        self.pods.index(by_node)
         self.nodes.handle(self._node_changed)
         self.pods.handle(self._pod_changed)
 
@@ -185,7 +186,7 @@ class TaintEvictions:
         if new is None:
             return
         if old is None or _relevant(old) != _relevant(new):
-            for pod in self.pods.indexed("node", key_of(new).name):
+            for pod in self.pods.indexed(by_node, key_of(new).name):
                 self.queue.add(key_of(pod))
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:

@@ -71,7 +71,7 @@ class Binder:
         """Seconds from the creation of claims to their machines, by warm pool."""
         self._seen: dict[str, datetime] = {}
         """When claims that wait came, by uid: creation times have whole seconds."""
-        self.claims.index("waiting-for", _awaited_pool)
+        self.claims.index(_awaited_pool)
         index_machines(self.spares.vmis)
         self.claims.handle(self._claim_changed)
         self.spares.pools.handle(self._pool_changed)
@@ -80,7 +80,7 @@ class Binder:
     async def reconcile(self, key: Key) -> Result | None:
         """Bind the claims that wait for a warm pool, as far as it has spares."""
         waiting = []
-        for claim in in_order(self.claims.indexed("waiting-for", str(key))):
+        for claim in in_order(self.claims.indexed(_awaited_pool, str(key))):
             if (machine := await self._earlier_machine(claim)) is not None:
                 await self._bind(claim, machine)
             elif not is_overdue(claim, self._context.clock()):  # else it is about to expire
@@ -231,7 +231,7 @@ class Binder:
             self._enqueue_if_awaited(Key(new.metadata.namespace, name))
 
     def _enqueue_if_awaited(self, key: Key) -> None:
-        if self.claims.indexed("waiting-for", str(key)):
+        if self.claims.indexed(_awaited_pool, str(key)):
             self.queue.add(key)
 
 

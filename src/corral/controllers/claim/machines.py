@@ -1,7 +1,6 @@
 """The machines of claims, and the status that both controllers of claims write."""
 
 from collections.abc import Sequence
-from typing import Final
 
 from corral.api.kinds.corral.claim import CLAIM_LABEL, VirtualMachineClaim
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -14,17 +13,15 @@ from corral.reconcile.ownership import patch_preconditions
 
 VMI = VirtualMachineInstance
 
-INDEX: Final = "bound-to-claim"
-
 
 def index_machines(vmis: Informer[VMI]) -> None:
     """Add the index that ``machines_of`` reads: VMIs that have the label of a claim, by its key."""
-    vmis.index(INDEX, _claim_of)
+    vmis.index(_claim_of)
 
 
 def machines_of(vmis: Informer[VMI], claim: VirtualMachineClaim) -> list[VMI]:
     """Return the cached VMIs that a claim owns, by name: one, unless something went wrong."""
-    labelled = vmis.indexed(INDEX, str(claim.key))
+    labelled = vmis.indexed(_claim_of, str(claim.key))
     owned = [vmi for vmi in labelled if controller_uid(vmi) == claim.metadata.uid]
     return sorted(owned, key=lambda vmi: vmi.metadata.name)
 

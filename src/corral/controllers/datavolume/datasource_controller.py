@@ -40,8 +40,8 @@ class DataSources:
         self.volumes = context.informers.of(DataVolume)
         self._context = context
         self._client = context.client
-        self.references.index("claim", _claim_of)
-        self.references.index("named", _named_by)
+        self.references.index(_claim_of)
+        self.references.index(_named_by)
         self.references.handle(self._reference_changed)
         self.claims.handle(self._claim_changed)
         self.volumes.handle(self._volume_changed)
@@ -92,13 +92,13 @@ class DataSources:
 
     def _enqueue_for_claim(self, claim: Key) -> None:
         """Enqueue the DataSources that refer to a claim."""
-        for reference in self.references.indexed("claim", str(claim)):
+        for reference in self.references.indexed(_claim_of, str(claim)):
             self._enqueue(reference.key)
 
     def _enqueue(self, key: Key) -> None:
         """Enqueue a DataSource, and those that refer to it."""
         self.queue.add(key)
-        for referrer in self.references.indexed("named", str(key)):
+        for referrer in self.references.indexed(_named_by, str(key)):
             self.queue.add(referrer.key)
 
 

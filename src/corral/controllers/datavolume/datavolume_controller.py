@@ -59,8 +59,8 @@ class DataVolumes:
         self._context = context
         self._client = context.client
         self._recorder = context.recorder(COMPONENT)
-        self.volumes.index("copied", self._source_claims)
-        self.volumes.index("reference", _reference_keys)
+        self.volumes.index(self._source_claims)
+        self.volumes.index(_reference_keys)
         self.volumes.handle(self._volume_changed)
         self.claims.handle(self._claim_changed)
         self.classes.handle(self._class_changed)
@@ -144,7 +144,7 @@ class DataVolumes:
             if self.volumes.get(Key(namespace, name)) is not None:
                 self.queue.add(Key(namespace, name))
         if old is None or new is None:
-            for clone in self.volumes.indexed("copied", str(key)):
+            for clone in self.volumes.indexed(self._source_claims, str(key)):
                 self.queue.add(clone.key)
             for reference in self.references.items():
                 if plans.claim_key_of(reference) == key:
@@ -163,7 +163,7 @@ class DataVolumes:
             return
         referrers = [one.key for one in self.references.items() if _refers_to(one, reference)]
         for key in (reference.key, *referrers):
-            for volume in self.volumes.indexed("reference", str(key)):
+            for volume in self.volumes.indexed(_reference_keys, str(key)):
                 self.queue.add(volume.key)
 
 

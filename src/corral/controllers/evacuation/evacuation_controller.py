@@ -28,6 +28,7 @@ from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
 from corral.reconcile.expectations import Expectations
+from corral.reconcile.indexes import by_vmi, by_vmi_node
 from corral.reconcile.objects import is_being_deleted, key_of
 from corral.reconcile.workqueue import WorkQueue
 
@@ -55,8 +56,8 @@ class Evacuations:
         self._client = context.client
         self._recorder = context.recorder(COMPONENT)
         self._expectations = Expectations[str](context.monotonic)
-        self._vmis.index("node", lambda vmi: (vmi.status.node_name,))
-        self._migrations.index("vmi", lambda one: (str(one.vmi_key),))
+        self._vmis.index(by_vmi_node)
+        self._migrations.index(by_vmi)
         self._vmis.handle(self._vmi_changed)
         self._nodes.handle(self._node_changed)
         self._migrations.handle(self._migration_changed)
@@ -72,13 +73,13 @@ class Evacuations:
             return None
         node = self._nodes.get(Key("", vmi.status.node_name))
         if not is_to_leave(vmi, node, _taint(self._installations.get(KEY))):
-            for migration in to_cancel(vmi, self._migrations.indexed("vmi", str(key))):
+            for migration in to_cancel(vmi, self._migrations.indexed(by_vmi, str(key))):
                 await self._cancel(vmi, migration)
             return None
         if unmet := self._expectations.unmet_seconds(vmi.metadata.uid):
             return Result(unmet)
         default = eviction_strategy(self._installations.get(KEY))
-        if may_migrate(vmi, self._migrations.indexed("vmi", str(key)), default):
+        if may_migrate(vmi, self._migrations.indexed(by_vmi, str(key)), default):
             await self._migrate(vmi)
         return None
 
@@ -114,7 +115,7 @@ class Evacuations:
 
         A node, migration or KubeVirt object that is cached later enqueues the VMIs it concerns.
         """
-        if vmi.status.evacuation_node_name or self._migrations.indexed("vmi", str(vmi.key)):
+        if vmi.status.evacuation_node_name or self._migrations.indexed(by_vmi, str(vmi.key)):
             return True
         node = self._nodes.get(Key("", vmi.status.node_name))
         return bool(node is not None and node.spec and node.spec.taints)
@@ -122,7 +123,7 @@ class Evacuations:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         taint = _taint(self._installations.get(KEY))
         if new is not None and is_drained(new, taint) is not is_drained(old, taint):
-            for vmi in self._vmis.indexed("node", key_of(new).name):
+            for vmi in self._vmis.indexed(by_vmi_node, key_of(new).name):
                 self.queue.add(vmi.key)
 
     def _installation_changed(self, old: KubeVirt | None, new: KubeVirt | None) -> None:

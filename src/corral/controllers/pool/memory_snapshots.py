@@ -34,6 +34,7 @@ from corral.controllers.pool.memory_plan import (
 from corral.controllers.pool.scale_plan import scale_in_preservation
 from corral.controllers.pool.status import Failure
 from corral.reconcile.context import ControllerContext
+from corral.reconcile.indexes import by_controller
 from corral.reconcile.objects import controller_uid, is_being_deleted, key_of, uid_of
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class MemorySnapshots:
         self._requested_at: dict[str, float] = {}
         """Since when VMIs, by uid, have a request to save their memory, as far as known."""
         self._tools = tools
-        self.claims.index("controller", lambda claim: (controller_uid(claim),))
+        self.claims.index(by_controller)
 
     async def save(
         self, pool: VirtualMachinePool, vm: VirtualMachine, vmi: VirtualMachineInstance | None
@@ -94,7 +95,7 @@ class MemorySnapshots:
 
         The claim is read from the API: a cache might not show that it was saved a moment ago.
         """
-        cached = self.claims.indexed("controller", pool.metadata.uid)
+        cached = self.claims.indexed(by_controller, pool.metadata.uid)
         if not cached and scale_in_preservation(pool) != "Online":
             return {}
         try:
@@ -114,7 +115,7 @@ class MemorySnapshots:
         vmis: Callable[[Key], VirtualMachineInstance | None],
     ) -> None:
         """Delete claims that nothing will be restored from, and references to restored ones."""
-        for cached in self.claims.indexed("controller", pool.metadata.uid):
+        for cached in self.claims.indexed(by_controller, pool.metadata.uid):
             key = Key(pool.metadata.namespace, vm_name(key_of(cached).name))
             if claim_step(pool, cached, vms(key), vmis(key)) is ClaimStep.KEEP or is_being_deleted(
                 cached

@@ -31,6 +31,7 @@ from corral.reconcile.batch import for_each
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.expectations import Expectations
+from corral.reconcile.indexes import by_controller
 from corral.reconcile.objects import controller_uid, is_being_deleted, key_of, owners_of
 from corral.reconcile.quota_retry import retry_on_quota_increase
 from corral.reconcile.selectors import own_selector
@@ -73,7 +74,7 @@ class Pools:
             self._revisions.revisions,
             self._memories.claims,
         )
-        self.vms.index("pool", lambda vm: (controller_uid(vm),))
+        self.vms.index(by_controller)
         self.pools.handle(self._pool_changed)
         self.vms.handle(self._vm_changed)
         self.vmis.handle(self._vmi_changed)
@@ -144,7 +145,7 @@ class Pools:
             await self._set_finalizers(pool, preservation_of)
 
     def _with_finalizer(self, pool: Pool) -> list[VirtualMachine]:
-        owned = self.vms.indexed("pool", pool.metadata.uid)
+        owned = self.vms.indexed(by_controller, pool.metadata.uid)
         return [vm for vm in owned if FINALIZER in vm.metadata.finalizers]
 
     async def _set_finalizers(self, pool: Pool, finalizers: list[str]) -> None:
@@ -157,7 +158,7 @@ class Pools:
 
         A pool adopts nothing, as in KubeVirt.
         """
-        owned = self.vms.indexed("pool", pool.metadata.uid)
+        owned = self.vms.indexed(by_controller, pool.metadata.uid)
         unmatched = [
             vm
             for vm in owned

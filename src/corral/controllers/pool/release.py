@@ -36,9 +36,7 @@ class PoolFinalizers:
         self._tools = Tools(
             context.client, context.recorder(COMPONENT), Expectations[str](context.monotonic)
         )
-        self.vms.index(
-            "finalized", lambda vm: (vm.metadata.namespace,) if _has_finalizer(vm) else ()
-        )
+        self.vms.index(_namespace_if_finalized)
         self.vms.handle(self._vm_changed)
         self.pools.handle(self._pool_changed)
 
@@ -71,7 +69,7 @@ class PoolFinalizers:
 
     def _pool_changed(self, old: VirtualMachinePool | None, new: VirtualMachinePool | None) -> None:
         if new is None and old is not None:
-            for vm in self.vms.indexed("finalized", old.metadata.namespace):
+            for vm in self.vms.indexed(_namespace_if_finalized, old.metadata.namespace):
                 self.queue.add(vm.key)
 
 
@@ -86,3 +84,7 @@ def pool_of(vm: VirtualMachine) -> OwnerReference | None:
 
 def _has_finalizer(vm: VirtualMachine) -> bool:
     return FINALIZER in vm.metadata.finalizers
+
+
+def _namespace_if_finalized(vm: VirtualMachine) -> tuple[str, ...]:
+    return (vm.metadata.namespace,) if _has_finalizer(vm) else ()

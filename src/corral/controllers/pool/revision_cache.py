@@ -15,7 +15,8 @@ from corral.api.object import Key
 from corral.controllers.pool.revisions import History, name_of
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.deletion import remove
-from corral.reconcile.objects import controller_uid, key_of, uid_of
+from corral.reconcile.indexes import by_controller
+from corral.reconcile.objects import key_of, uid_of
 
 
 class RevisionCache:
@@ -25,7 +26,7 @@ class RevisionCache:
         self.revisions = context.informers.metadata(CONTROLLER_REVISION)
         self._client = context.client
         self._templates: dict[str, PoolTemplate | None] = {}
-        self.revisions.index("controller", lambda revision: (controller_uid(revision),))
+        self.revisions.index(by_controller)
         self.revisions.handle(self._changed)
 
     async def history(self, pool: VirtualMachinePool, used: Collection[str]) -> History:
@@ -35,7 +36,7 @@ class RevisionCache:
         """
         cached = {
             key_of(each).name: uid_of(each)
-            for each in self.revisions.indexed("controller", pool.metadata.uid)
+            for each in self.revisions.indexed(by_controller, pool.metadata.uid)
         }
         templates = {}
         for name in cached.keys() & set(used) - {name_of(pool)}:

@@ -19,6 +19,7 @@ from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, TerminalError
 from corral.reconcile.deletion import remove
 from corral.reconcile.expectations import Expectations
+from corral.reconcile.indexes import by_namespace
 from corral.reconcile.objects import Owner, controller_of, controller_uid, is_being_deleted
 from corral.reconcile.ownership import adopt, release
 from corral.reconcile.quota_retry import retry_on_quota_increase
@@ -68,8 +69,8 @@ class ReplicaSets:
         self._backoff = Backoff()
         self._reported: dict[str, str] = {}
         """Name of the VMI in the last BackOff event, by the uid of the replica set."""
-        self.vmis.index("claimed-by", _claimants)
-        self.sets.index("namespace", lambda one: (one.metadata.namespace,))
+        self.vmis.index(_claimants)
+        self.sets.index(by_namespace)
         self.sets.handle(self._set_changed)
         self.vmis.handle(self._vmi_changed)
         retry_on_quota_increase(context, self.queue)
@@ -104,13 +105,13 @@ class ReplicaSets:
 
     async def _claim(self, replica_set: ReplicaSet, selector: LabelSelector) -> list[VMI]:
         """Adopt and release VMIs by the selector; return those that the set owns."""
-        owned = self.vmis.indexed("claimed-by", replica_set.metadata.uid)
+        owned = self.vmis.indexed(_claimants, replica_set.metadata.uid)
         if is_being_deleted(replica_set):
             return owned
         strays = [one for one in owned if not selector.matches(one.metadata.labels)]
         orphans = [
             one
-            for one in self.vmis.indexed("claimed-by", _orphans(replica_set.metadata.namespace))
+            for one in self.vmis.indexed(_claimants, _orphans(replica_set.metadata.namespace))
             if not is_being_deleted(one) and selector.matches(one.metadata.labels)
         ]
         if strays:
@@ -322,7 +323,7 @@ class ReplicaSets:
             self.queue.add(key)
 
     def _enqueue_matching(self, orphan: VMI) -> None:
-        for candidate in self.sets.indexed("namespace", orphan.metadata.namespace):
+        for candidate in self.sets.indexed(by_namespace, orphan.metadata.namespace):
             try:
                 matches = selector_of(candidate).matches(orphan.metadata.labels)
             except TerminalError:

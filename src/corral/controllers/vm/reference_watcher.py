@@ -37,7 +37,7 @@ class References:
         self._installations = context.informers.of(KubeVirt)
         self._installations.handle(self._installation_changed)
         self.sources: list[Informer[Any]] = [self._installations]
-        vms.index("references", _references)
+        vms.index(_references)
         for kind in KINDS:
             informer = context.informers.of(kind.view)
             informer.handle(partial(self._changed, kind))
@@ -60,7 +60,7 @@ class References:
 
     def _changed(self, kind: Kind, old: Object | None, new: Object | None) -> None:
         if old is None and new is not None:
-            for vm in self._vms.indexed("references", _index_key(kind, new.key)):
+            for vm in self._vms.indexed(_references, _index_key(kind, new.key)):
                 self._queue.add(vm.key)
 
     def _installation_changed(self, old: KubeVirt | None, new: KubeVirt | None) -> None:

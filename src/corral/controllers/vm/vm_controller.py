@@ -37,6 +37,7 @@ from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
 from corral.reconcile.expectations import Expectations
+from corral.reconcile.indexes import by_controller
 from corral.reconcile.objects import controller_uid, is_being_deleted, key_of, uid_of
 from corral.reconcile.ownership import adopt
 from corral.reconcile.quota_retry import retry_on_quota_increase
@@ -90,8 +91,8 @@ class VirtualMachines:
         self._instancetypes = Instancetypes(context.client, self.revisions)
         self._volumes = Volumes(context.client, self._recorder)
         self._random_below = random_below
-        self.vms.index("disks", _disks)
-        self.revisions.index("controller", lambda revision: (controller_uid(revision),))
+        self.vms.index(_disks)
+        self.revisions.index(by_controller)
         self.vms.handle(self._vm_changed)
         self.vmis.handle(self._vmi_changed)
         self.disks.volumes.handle(self._data_volume_changed)
@@ -241,7 +242,7 @@ class VirtualMachines:
     async def _store_revision(self, vm: VirtualMachine) -> None:
         """Store the spec that the VMI is created from; delete that of the last VMI."""
         prefix, name = vmi_template.revision_prefix(vm), vmi_template.revision_name(vm)
-        for cached in self.revisions.indexed("controller", vm.metadata.uid):
+        for cached in self.revisions.indexed(by_controller, vm.metadata.uid):
             key = key_of(cached)
             if key.name.startswith(prefix) and key.name != name:
                 await remove(self._client, ControllerRevision, key, uid_of(cached))
@@ -367,7 +368,7 @@ class VirtualMachines:
     def _data_volume_changed(self, old: DataVolume | None, new: DataVolume | None) -> None:
         changed = new or old
         assert changed is not None
-        for vm in self.vms.indexed("disks", str(changed.key)):
+        for vm in self.vms.indexed(_disks, str(changed.key)):
             self.disks.report_failure(vm, old, new)
             self.queue.add(vm.key)
 
@@ -376,7 +377,7 @@ class VirtualMachines:
     ) -> None:
         changed = new or old
         assert changed is not None
-        for vm in self.vms.indexed("disks", str(key_of(changed))):
+        for vm in self.vms.indexed(_disks, str(key_of(changed))):
             self.queue.add_after(vm.key, BATCH_SECONDS)
 
 

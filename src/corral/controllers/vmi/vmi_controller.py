@@ -25,6 +25,7 @@ from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
 from corral.reconcile.expectations import Expectations
+from corral.reconcile.indexes import by_controller
 from corral.reconcile.objects import (
     Owner,
     controller_of,
@@ -82,9 +83,9 @@ class VMIs:
         self._client = context.client
         self._recorder = context.recorder(COMPONENT)
         self._expectations = Expectations[str](context.monotonic)
-        self.pods.index("controller", lambda pod: (controller_uid(pod),))
-        self.vmis.index("claim", _claim_index)
-        self.vmis.index("needs-room", _needs_room)
+        self.pods.index(by_controller)
+        self.vmis.index(_claim_index)
+        self.vmis.index(_needs_room)
         self._ended: dict[str, float] = {}
         """Times at which VMIs, by uid, ended by themselves, while they exist."""
         self.vmis.handle(self._vmi_changed)
@@ -99,7 +100,7 @@ class VMIs:
             return None
         if unmet := self._expectations.unmet_seconds(vmi.metadata.uid):
             return Result(requeue_after=unmet)
-        pods = self.pods.indexed("controller", vmi.metadata.uid)
+        pods = self.pods.indexed(by_controller, vmi.metadata.uid)
         await self._relabel(vmi, pods)
         now = self._context.clock()
         needed = self.template.required_claims(vmi)
@@ -250,7 +251,7 @@ class VMIs:
 
     def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and (new is None or lifecycle.has_ended(new)):
-            for vmi in self.vmis.indexed("needs-room", lifecycle.node_of(old)):
+            for vmi in self.vmis.indexed(_needs_room, lifecycle.node_of(old)):
                 self.queue.add(vmi.key)
         found = (owner for pod in (new, old) if pod and (owner := _owner_of(pod)))
         owner = next(found, None)
@@ -270,7 +271,7 @@ class VMIs:
         """Enqueue the VMIs of a claim, or of a DataVolume, which has the name of its claim."""
         changed = new or old
         assert changed is not None
-        for vmi in self.vmis.indexed("claim", str(key_of(changed))):
+        for vmi in self.vmis.indexed(_claim_index, str(key_of(changed))):
             self.queue.add(vmi.key)
 
 

@@ -72,8 +72,8 @@ class WarmPools:
         self._handed_out: Counter[tuple[Key, str]] = Counter()
         """Spares handed out, by pool and kind of the new owner."""
         self._created: Counter[Key] = Counter()
-        self.spares.vmis.index("warm-pool", _labelled)
-        self.spares.vmis.index("from-warm-pool", _origin)
+        self.spares.vmis.index(_labelled)
+        self.spares.vmis.index(_origin)
         self.spares.pools.handle(self._pool_changed)
         self.spares.sets.handle(self._set_changed)
         self.spares.vmis.handle(self._vmi_changed)
@@ -116,7 +116,7 @@ class WarmPools:
             (owned if is_labelled else strays).append(vmi)
         if strays:
             await release(self._client, uid, strays)
-        labelled = self.spares.vmis.indexed("warm-pool", str(pool.key))
+        labelled = self.spares.vmis.indexed(_labelled, str(pool.key))
         orphans = [vmi for vmi in labelled if not (controller_uid(vmi) or is_being_deleted(vmi))]
         return owned + await adopt(self._client, pool, orphans)
 
@@ -195,7 +195,7 @@ class WarmPools:
     # -- status -----------------------------------------------------------------------------
 
     async def _update_status(self, pool: WarmPool, decided: Plan, why: Reason) -> None:
-        claimed = len(self.spares.vmis.indexed("from-warm-pool", str(pool.key)))
+        claimed = len(self.spares.vmis.indexed(_origin, str(pool.key)))
         now = rfc3339(self._context.clock())
         status = changed(pool, decided, why, claimed=claimed, now=now)
         if status is None:

@@ -7,6 +7,7 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
+from corral.reconcile.indexes import by_vmi_node
 from corral.reconcile.objects import key_of
 from corral.reconcile.workqueue import WorkQueue
 
@@ -28,7 +29,7 @@ class Labels:
         self.vmis = context.informers.of(VMI)
         self.nodes = context.informers.of(Node)
         self._client = context.client
-        self.vmis.index("node", lambda vmi: (vmi.status.node_name,))
+        self.vmis.index(by_vmi_node)
         self.vmis.handle(self._vmi_changed)
         self.nodes.handle(self._node_changed)
 
@@ -56,5 +57,5 @@ class Labels:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         changed = new or old
         if changed is not None and launcher_of_node(old) != launcher_of_node(new):
-            for vmi in self.vmis.indexed("node", key_of(changed).name):
+            for vmi in self.vmis.indexed(by_vmi_node, key_of(changed).name):
                 self._vmi_changed(None, vmi)

@@ -65,7 +65,7 @@ class WorkloadUpdates:
         self._expectations = Expectations[str](context.monotonic)
         self._evicted_at = float("-inf")
         self._tried_at: dict[str, float] = {}
-        self._vmis.index("outdated", lambda vmi: ("",) if _is_listed(vmi) else ())
+        self._vmis.index(_listed)
         self._vmis.handle(self._vmi_changed)
         self._migrations.handle(self._migration_changed)
         self._installations.handle(self._installation_changed)
@@ -78,7 +78,7 @@ class WorkloadUpdates:
         installation = self._installations.get(key)
         if installation is None:
             return None
-        outdated = [vmi for vmi in self._vmis.indexed("outdated", "") if self._is_outdated(vmi)]
+        outdated = [vmi for vmi in self._vmis.indexed(_listed, "") if self._is_outdated(vmi)]
         count = sum(self._runs_outdated(vmi) for vmi in outdated)
         await self._write_count(installation, count)
         errors = await for_each(self._obsolete(), self._abort)
@@ -190,7 +190,7 @@ class WorkloadUpdates:
             vmi = self._vmis.get(changed.vmi_key)
             if vmi is not None:
                 self._expectations.creation_observed(vmi.metadata.uid)
-        if self._vmis.indexed("outdated", "") or WORKLOAD_UPDATE in changed.metadata.annotations:
+        if self._vmis.indexed(_listed, "") or WORKLOAD_UPDATE in changed.metadata.annotations:
             self._plan_soon()
 
     def _installation_changed(self, _old: KubeVirt | None, new: KubeVirt | None) -> None:
@@ -207,3 +207,7 @@ def _aspects(vmi: VMI | None) -> tuple[bool, ...]:
     if vmi is None or not _is_listed(vmi):
         return ()
     return is_updatable(vmi), is_live_migratable(vmi)
+
+
+def _listed(vmi: VirtualMachineInstance) -> tuple[str, ...]:
+    return ("",) if _is_listed(vmi) else ()

@@ -30,7 +30,6 @@ DIRECTORY: Final = "checkpoints"
 """The subdirectory of a node's directory with a directory for each checkpoint, named by its uid."""
 _SWEEP: Final = Key("", "")
 """The key by which the files of deleted checkpoints are removed."""
-_SOURCE, _ORIGIN = "source", "origin"
 _WORKERS: Final = 2
 _RETRY_SECONDS: Final = 2.0
 
@@ -72,8 +71,8 @@ class CheckpointSync:
         self._queue: WorkQueue[Key] = WorkQueue()
         self._checkpoints = context.informers.of(VirtualMachineCheckpoint)
         self._instances = context.informers.of(VirtualMachineInstance)
-        self._checkpoints.index(_SOURCE, lambda one: (_address(one, one.spec.source.name),))
-        self._instances.index(_ORIGIN, lambda vmi: (_address(vmi, starts_from(vmi)),))
+        self._checkpoints.index(_source_of)
+        self._instances.index(_origin_of)
         self._checkpoints.handle(self._on_checkpoint)
         self._checkpoints.handle_deleted(lambda _: self._queue.add(_SWEEP))
         self._instances.handle(self._on_instance)
@@ -180,7 +179,7 @@ class CheckpointSync:
             await self._write(checkpoint, {"forks": forks})
 
     def _forks(self, checkpoint: VirtualMachineCheckpoint) -> int:
-        return len(self._instances.indexed(_ORIGIN, str(checkpoint.key)))
+        return len(self._instances.indexed(_origin_of, str(checkpoint.key)))
 
     async def _write(
         self,
@@ -221,7 +220,7 @@ class CheckpointSync:
     ) -> None:
         if (vmi := new or old) is None:
             return
-        for checkpoint in self._checkpoints.indexed(_SOURCE, str(vmi.key)):
+        for checkpoint in self._checkpoints.indexed(_source_of, str(vmi.key)):
             if not checkpoint.is_final:
                 self._queue.add(checkpoint.key)
         if (name := starts_from(vmi)) and (old is None or new is None):
@@ -235,3 +234,11 @@ def _address(named: VirtualMachineCheckpoint | VirtualMachineInstance, name: str
 
 def _listed(directory: Path) -> list[Path]:
     return sorted(directory.iterdir()) if directory.is_dir() else []
+
+
+def _source_of(checkpoint: VirtualMachineCheckpoint) -> tuple[str]:
+    return (_address(checkpoint, checkpoint.spec.source.name),)
+
+
+def _origin_of(vmi: VirtualMachineInstance) -> tuple[str]:
+    return (_address(vmi, starts_from(vmi)),)

@@ -27,8 +27,6 @@ from corral.node.state.events import MachineEvents
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.objects import key_of
 
-_INDEX = "references"
-
 
 class GuestTasks:
     """The tasks beside a node's guests; each sleeps until it is woken or has work to do."""
@@ -104,7 +102,7 @@ class Supplies:
     ) -> None:
         self._changed = changed
         self._instances = context.informers.of(VirtualMachineInstance)
-        self._instances.index(_INDEX, _named)
+        self._instances.index(_named)
         for view in (Secret, ConfigMap, ServiceAccount):
             kind = kind_of(view)
             context.informers.metadata(kind).handle(partial(self._on_change, kind.name))
@@ -112,7 +110,7 @@ class Supplies:
     def _on_change(self, kind: str, old: msgspec.Struct | None, new: msgspec.Struct | None) -> None:
         if (changed := new or old) is not None:
             key = key_of(changed)
-            for vmi in self._instances.indexed(_INDEX, f"{kind}/{key.namespace}/{key.name}"):
+            for vmi in self._instances.indexed(_named, f"{kind}/{key.namespace}/{key.name}"):
                 self._changed(vmi)
 
 

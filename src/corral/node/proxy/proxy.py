@@ -76,7 +76,7 @@ class Proxy:
         self._nodes = nodes
         self._services = context.informers.of(Service)
         self._slices = context.informers.of(EndpointSlice)
-        self._slices.index("of service", _service_index_keys)
+        self._slices.index(_service_index_keys)
         self._dirty: set[Key] = set()
         self._rules_due = asyncio.Event()
         self.rules = Rules(
@@ -165,7 +165,7 @@ class Proxy:
         service = self._services.get(key)
         if service is None or OTHER_PROXY in labels_of(service):
             return NO_RULES
-        slices = self._slices.indexed("of service", str(key))
+        slices = self._slices.indexed(_service_index_keys, str(key))
         return rules_for(service, slices, self._nodes, self.rules.addresses)
 
     def _service_changed(self, old: Service | None, new: Service | None) -> None:

@@ -53,7 +53,6 @@ RETRY_SECONDS = 60.0
 """Between attempts: no event announces that space on the host became free."""
 RESCHEDULE_SECONDS = 5.0
 """After which a claim that does not fit is given back to the scheduler, which knows better then."""
-_HANDLE = "handle"
 
 Claim = PersistentVolumeClaim
 Volume = PersistentVolume
@@ -122,7 +121,7 @@ class Provisioner:
         self._placement = ClaimPlacement(
             host, self._id, claims=self.claims, volumes=self.volumes, nodes=self.nodes
         )
-        self.claims.index(_HANDLE, lambda claim: (provision_plan.handle_of(claim),))
+        self.claims.index(_handle)
         for volume in storage.volumes():  # an earlier process may have died before its object
             self.queue.add(Key("", volume.handle))
         self._waiting: set[Key] = set()
@@ -363,7 +362,7 @@ class Provisioner:
         Retained volumes have no PersistentVolume either, so only a blank one is removed.
         """
         found = await asyncio.to_thread(self._storage.find, key.name)
-        if found is None or self.claims.indexed(_HANDLE, key.name):
+        if found is None or self.claims.indexed(_handle, key.name):
             return
         try:
             await self._client.get(Volume, key.name)
@@ -469,3 +468,7 @@ def _uses(pod: Pod, claim: str) -> bool:
         each.persistentVolumeClaim is not None and each.persistentVolumeClaim.claimName == claim
         for each in volumes
     )
+
+
+def _handle(claim: PersistentVolumeClaim) -> tuple[str]:
+    return (provision_plan.handle_of(claim),)

@@ -37,6 +37,7 @@ from corral.controllers.vmi.migration.target_pod import target_pod
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result, Source
 from corral.reconcile.deletion import remove
+from corral.reconcile.indexes import by_controller, by_vmi
 from corral.reconcile.objects import (
     annotations_of,
     controller_of,
@@ -89,8 +90,8 @@ class Migrations:
             *(self.migrations, self.vmis, self.pods, self._nodes, self._policies),
             *self._template.informers,
         )
-        self.migrations.index("vmi", lambda one: (str(one.vmi_key),))
-        self.pods.index("controller", lambda pod: (controller_uid(pod),))
+        self.migrations.index(by_vmi)
+        self.pods.index(by_controller)
         self.migrations.handle(self._migration_changed)
         self.vmis.handle(self._vmi_changed)
         self.pods.handle(self._pod_changed)
@@ -124,7 +125,7 @@ class Migrations:
 
     def _observe(self, migration: Migration) -> Observed:
         vmi = self.vmis.get(migration.vmi_key)
-        pods = self.pods.indexed("controller", vmi.metadata.uid) if vmi is not None else []
+        pods = self.pods.indexed(by_controller, vmi.metadata.uid) if vmi is not None else []
         named = {key_of(pod).name: pod for pod in pods}
         target = source = None
         if vmi is not None:
@@ -144,7 +145,7 @@ class Migrations:
 
     def _others(self, migration: Migration) -> list[Migration]:
         """Return the other migrations of its VMI."""
-        same = self.migrations.indexed("vmi", str(migration.vmi_key))
+        same = self.migrations.indexed(by_vmi, str(migration.vmi_key))
         return [each for each in same if each.metadata.uid != migration.metadata.uid]
 
     def _is_taken(self, migration: Migration, vmi: VMI) -> bool:
@@ -448,7 +449,7 @@ class Migrations:
         All of them go with the VMI.
         """
         is_gone = self.vmis.get(vmi) is None
-        for migration in self.migrations.indexed("vmi", str(vmi)):
+        for migration in self.migrations.indexed(by_vmi, str(vmi)):
             if is_gone or not migration.is_final or FINALIZER in migration.metadata.finalizers:
                 self.queue.add(migration.key)
 

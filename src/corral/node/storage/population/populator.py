@@ -13,7 +13,7 @@ from corral.api.errors import ApiError, Conflict, NotFound
 from corral.api.kinds.cdi import population
 from corral.api.kinds.storage.common import BOUND
 from corral.api.object import Document, Key
-from corral.api.volume_binding import USED_BY, claim_index, is_finished, storage_of
+from corral.api.volume_binding import claim_index, is_finished, storage_of
 from corral.failures import describe
 from corral.node.host.destinations import FOR_TENANTS, Destinations
 from corral.node.images.image import Image
@@ -90,7 +90,7 @@ class Populator:
         """By uid of the claim: set when the image of its source was imported."""
         self._slots = asyncio.Semaphore(MAX_CONCURRENT)
         self._background: Background | None = None
-        self.pods.index(USED_BY, claim_index)
+        self.pods.index(claim_index)
         self.claims.handle(self._claim_changed)
         self.volumes.handle(self._volume_changed)
         self.pods.handle(self._pod_changed)
@@ -135,7 +135,7 @@ class Populator:
 
     def users_of(self, key: Key) -> list[Pod]:
         """Return the pods that use a claim and have not ended."""
-        return [pod for pod in self.pods.indexed(USED_BY, str(key)) if not is_finished(pod)]
+        return [pod for pod in self.pods.indexed(claim_index, str(key)) if not is_finished(pod)]
 
     # -------------------------------------------------------------------- work
 
