@@ -20,6 +20,7 @@ from tests.sim.warm_pools import (
     warm_pool,
 )
 
+from corral.api.errors import InternalError
 from corral.api.kinds.corral.warm_pool import (
     FROM_WARM_POOL,
     WARM_POOL_LABEL,
@@ -29,7 +30,8 @@ from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSe
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.node.hypervisor import Change
-from corral.reconcile.objects import controller_uid
+from corral.reconcile.objects import controller_uid, is_being_deleted
+from corral.reconcile.spares import Spares
 
 pytestmark = pytest.mark.looptime
 
@@ -221,6 +223,18 @@ async def test_a_new_pool_adopts_the_spares_that_one_of_its_name_has_left_behind
         assert uids(await spares(c)) == before
 
 
+async def test_a_machine_that_somebody_labels_as_a_spare_stays_theirs():
+    async with cluster() as c:
+        await with_spares(c, spares=1)
+        template = replica_set()["spec"]["template"]["spec"]
+        metadata = {"name": "mine", "namespace": "default", "labels": {WARM_POOL_LABEL: "spares"}}
+        await c.client.create(Machine, {"metadata": metadata, "spec": template})
+        await asyncio.sleep(30)
+        mine = await c.client.get(Machine, "mine", "default")
+        assert not mine.metadata.owner_references
+        assert not is_being_deleted(mine)
+
+
 async def test_a_spare_without_its_label_is_released_and_replaced():
     async with cluster() as c:
         await with_spares(c)
@@ -259,7 +273,7 @@ async def test_spares_that_are_too_old_are_replaced_one_at_a_time():
             return not uids(await spares(c)) & before and status.ready_replicas == 2
 
         await c.until(are_replaced, 700)
-        assert fewest == 1
+        assert fewest == 2
         assert asyncio.get_running_loop().time() >= 600
         said = {event.message.partition(": ")[2] for event in await c.events("spares")}
         assert "it is older than spec.maxAge" in said
@@ -346,6 +360,19 @@ async def test_a_restarted_manager_goes_on_where_the_last_one_was():
         assert uids(await members(c)) < before
         await until_spares(c, 3)
         assert (await pool_of(c)).status.claimed == 1
+
+
+async def test_a_set_whose_spares_cannot_be_handed_out_creates_members(monkeypatch):
+    async def refuse(*_args, **_options):
+        raise InternalError("failed calling webhook")
+
+    async with cluster() as c:
+        await with_spares(c)
+        monkeypatch.setattr(Spares, "hand_out", refuse)
+        await c.scale("test", 4)
+        await until_members(c, 4)
+        assert len(await spares(c)) == 2
+        assert "FailedAdopt" in {event.reason for event in await c.events("test")}
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -15,6 +15,8 @@ import msgspec
 import structlog
 
 from corral.api.errors import Conflict, Forbidden, Invalid, NotFound
+from corral.api.kinds.corral.checkpoint import READY, VirtualMachineCheckpoint
+from corral.api.kinds.corral.fork import fork_annotations
 from corral.api.kinds.corral.warm_pool import (
     FROM_WARM_POOL,
     SPARE_LABELS,
@@ -26,6 +28,7 @@ from corral.api.kinds.kubevirt.replicaset import (
     ReplicaSetTemplate,
     VirtualMachineInstanceReplicaSet,
 )
+from corral.api.kinds.vmi.fork_state import has_own_identity
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key, Object
 from corral.client.client import Client
@@ -69,6 +72,7 @@ def is_ready_spare(vmi: VMI, pool_uid: str, digest: str) -> bool:
         and controller_uid(vmi) == pool_uid
         and WARM_POOL_LABEL in vmi.metadata.labels
         and vmi.metadata.labels.get(TEMPLATE_HASH_LABEL) == digest
+        and has_own_identity(vmi)
     )
 
 
@@ -98,6 +102,7 @@ class Spares:
         self.pools = context.informers.of(WarmPool)
         self.sets = context.informers.of(ReplicaSet)
         self.vmis = context.informers.of(VMI)
+        self.checkpoints = context.informers.of(VirtualMachineCheckpoint)
         self.misses: Counter[Key] = Counter()
         self._client = context.client
         self.pools.index(_target_index)
@@ -119,6 +124,21 @@ class Spares:
             return None
         target = self.sets.get(Key(pool.metadata.namespace, reference.name))
         return None if target is None or is_being_deleted(target) else target
+
+    def fork_annotations(self, replica_set: ReplicaSet) -> Mapping[str, str]:
+        """Return the annotations by which a member starts from a checkpoint of a warm pool.
+
+        They are empty where there is none of the present template.
+        """
+        digest = ""
+        for pool in self.pools_of(replica_set):
+            checkpoint = self.checkpoints.get(Key(pool.metadata.namespace, pool.status.checkpoint))
+            if checkpoint is None or is_being_deleted(checkpoint) or not checkpoint.has(READY):
+                continue
+            digest = digest or template_hash(replica_set.spec.template)
+            if checkpoint.metadata.labels.get(TEMPLATE_HASH_LABEL) == digest:
+                return fork_annotations(checkpoint)
+        return {}
 
     def owned(self, pool: WarmPool) -> list[VMI]:
         """Return the VMIs that a pool controls."""

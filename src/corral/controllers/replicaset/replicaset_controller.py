@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 import structlog
 
-from corral.api.errors import ApiError
+from corral.api.errors import ApiError, BadRequest, InternalError
 from corral.api.kinds.corral.warm_pool import FROM_WARM_POOL
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.vmi.replacement import is_to_be_replaced
@@ -45,7 +45,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
         "replicaset",
         loop.reconcile,
         queue=loop.queue,
-        sources=(loop.sets, loop.vmis),
+        sources=(loop.sets, loop.vmis, loop.spares.pools, loop.spares.checkpoints),
         families=loop.spares.families,
     )
 
@@ -124,8 +124,13 @@ class ReplicaSets:
         labels = replica_set.spec.template.metadata.labels
         adopted: list[VMI] = []
         for pool in self.spares.pools_of(replica_set):
-            if missing := count - len(adopted):
+            if not (missing := count - len(adopted)):
+                break
+            try:
                 adopted += await self.spares.hand_out(pool, replica_set, labels, count=missing)
+            except (BadRequest, InternalError) as error:  # as of a webhook: VMIs are created then
+                text = f"Error adopting spares of warm pool {pool.metadata.name}: {error}"
+                self._recorder.event(replica_set, "Warning", "FailedAdopt", text)
         for vmi in adopted:
             pool_name = vmi.metadata.annotations[FROM_WARM_POOL]
             message = f"Adopted virtual machine {vmi.metadata.name} of warm pool {pool_name}"
@@ -170,6 +175,9 @@ class ReplicaSets:
 
     async def _create(self, replica_set: ReplicaSet, count: int) -> list[ApiError]:
         document = new_vmi(replica_set) if count else {}
+        if count and (forked := self.spares.fork_annotations(replica_set)):
+            metadata = document["metadata"]
+            metadata["annotations"] = metadata.get("annotations", {}) | forked
         uid = replica_set.metadata.uid
 
         async def create(_: int) -> None:

@@ -260,7 +260,7 @@ def relabelled(vmi: VirtualMachineInstance, pod: Pod) -> Document | None:
     """
     if WARM_POOL_LABEL not in labels_of(pod) or WARM_POOL_LABEL in vmi.metadata.labels:
         return None
-    return {"metadata": {"labels": {**dict.fromkeys(SPARE_LABELS), **vmi.metadata.labels}}}
+    return {"metadata": {"labels": {**dict.fromkeys(SPARE_LABELS), **_labels(vmi)}}}
 
 
 def _annotations(vmi: VirtualMachineInstance) -> Mapping[str, str]:

@@ -1,14 +1,17 @@
 """Decides which spares a warm pool creates and deletes. Pure.
 
 Spares of another template than the present one go at once, as they are never handed out.  Those
-that are too old go one at a time, while all others are ready: a pool never lacks more than one.
+that are too old go one at a time, once another one is ready in their place.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint
+from corral.api.kinds.corral.fork import fork_annotations
 from corral.api.kinds.corral.warm_pool import (
+    CHECKPOINT_SOURCE_LABEL,
     TEMPLATE_HASH_LABEL,
     WARM_POOL_LABEL,
     VirtualMachineWarmPool,
@@ -17,10 +20,13 @@ from corral.api.kinds.kubevirt.replicaset import ReplicaSetTemplate
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
 from corral.api.time import parse_duration, parse_rfc3339
-from corral.reconcile.objects import is_being_deleted
+from corral.controllers.warmpool.checkpoint_plan import CheckpointPlan, source_hash
+from corral.reconcile.objects import is_being_deleted, owner_reference
 from corral.reconcile.replicas import is_active, vmi_of, vmis_to_delete
 from corral.reconcile.spares import is_ready_spare
 
+BOOTS: Final = CheckpointPlan()
+"""Of pools whose spares boot."""
 BURST: Final = 250
 """Spares created or deleted in one sync; the next sync waits until the cache shows them."""
 
@@ -49,6 +55,8 @@ class Plan(NamedTuple):
     """Spares that may be handed out."""
     desired: int
     create: int
+    create_source: bool
+    """Whether to create, besides, the VMI of which the checkpoint is made."""
     delete: tuple[Leaving, ...]
     next_seconds: float | None
     """Seconds until the next spare is too old; None if none will be."""
@@ -60,6 +68,7 @@ def plan(
     digest: str | None,
     now: datetime,
     *,
+    checkpoint: CheckpointPlan = BOOTS,
     backing_off: bool = False,
     burst: int = BURST,
 ) -> Plan:
@@ -71,36 +80,78 @@ def plan(
     present = [vmi for vmi in owned if not is_being_deleted(vmi)]
     leaving = [Leaving(vmi, why) for vmi in present if (why := _why_unusable(vmi, digest))]
     unusable = {gone.vmi.metadata.uid for gone in leaving}
-    kept = [vmi for vmi in present if vmi.metadata.uid not in unusable]
+    usable = [vmi for vmi in present if vmi.metadata.uid not in unusable]
+    kept = [vmi for vmi in usable if not source_hash(vmi)]
+    sources = len(usable) - len(kept)
     desired = pool.spec.replicas if digest is not None else 0
-    surplus = vmis_to_delete(kept, max(len(kept) - desired, 0))
+    expiries = sorted(_expiries(pool, kept), key=lambda each: each[0])
+    aged = [vmi for moment, vmi in expiries if moment <= now]
+    target = desired + (1 if aged and desired else 0)
+    surplus = vmis_to_delete(kept, max(len(kept) - target, 0))
     leaving += [Leaving(vmi, SURPLUS) for vmi in surplus]
     ready = [vmi for vmi in kept if is_ready_spare(vmi, pool.metadata.uid, digest or "")]
-    expiries = sorted(_expiries(pool, kept), key=lambda each: each[0])
-    if expiries and len(ready) == len(kept) == desired:
-        moment, oldest = expiries[0]
-        if moment <= now:
-            leaving.append(Leaving(oldest, AGED))
+    if aged and len(ready) == len(kept) == target > desired:
+        leaving.append(Leaving(aged[0], AGED))
+    waits = backing_off or not (checkpoint.usable or checkpoint.boots)
+    delays = (checkpoint.next_seconds, _seconds_until_next(expiries, now))
     return Plan(
         replicas=sum(map(is_active, present)),
         ready_replicas=len(ready),
         desired=desired,
-        create=0 if backing_off else min(max(desired - len(kept), 0), burst),
+        create=0 if waits else min(max(target - len(kept) - sources, 0), burst),
+        create_source=checkpoint.needs_source and not backing_off,
         delete=tuple(leaving[:burst]),
-        next_seconds=_seconds_until_next(expiries, now),
+        next_seconds=min((each for each in delays if each is not None), default=None),
     )
 
 
 def new_spare(
-    pool: VirtualMachineWarmPool, template: ReplicaSetTemplate, *, prefix: str, digest: str
+    pool: VirtualMachineWarmPool,
+    template: ReplicaSetTemplate,
+    *,
+    prefix: str,
+    digest: str,
+    checkpoint: VirtualMachineCheckpoint | None = None,
 ) -> Document:
-    """Return the document of a new spare: its template, with the labels of a spare alone."""
+    """Return the document of a new spare: its template, with the labels of a spare alone.
+
+    It starts from ``checkpoint`` if there is one.
+    """
     document = vmi_of(template, pool, prefix=prefix)
-    document["metadata"]["labels"] = {
+    metadata = document["metadata"]
+    metadata["labels"] = {
         WARM_POOL_LABEL: pool.metadata.name,
         TEMPLATE_HASH_LABEL: digest,
     }
+    if checkpoint is not None:
+        metadata["annotations"] = metadata.get("annotations", {}) | fork_annotations(checkpoint)
     return document
+
+
+def new_source(
+    pool: VirtualMachineWarmPool, template: ReplicaSetTemplate, *, prefix: str, digest: str
+) -> Document:
+    """Return the document of the VMI of which the checkpoint of a pool is made."""
+    document = new_spare(pool, template, prefix=prefix, digest=digest)
+    labels = document["metadata"]["labels"]
+    labels[CHECKPOINT_SOURCE_LABEL] = labels.pop(TEMPLATE_HASH_LABEL)
+    return document
+
+
+def new_checkpoint(pool: VirtualMachineWarmPool, source: VirtualMachineInstance) -> Document:
+    """Return the document of the checkpoint of a source, named by it: there is never a second."""
+    return {
+        "metadata": {
+            "name": f"{pool.metadata.name}-{source.metadata.uid[:8]}",
+            "namespace": pool.metadata.namespace,
+            "labels": {
+                WARM_POOL_LABEL: pool.metadata.name,
+                TEMPLATE_HASH_LABEL: source_hash(source),
+            },
+            "ownerReferences": [owner_reference(pool)],
+        },
+        "spec": {"source": {"kind": source.kind, "name": source.metadata.name}},
+    }
 
 
 def _why_unusable(vmi: VirtualMachineInstance, digest: str | None) -> str:
@@ -110,7 +161,12 @@ def _why_unusable(vmi: VirtualMachineInstance, digest: str | None) -> str:
         return LOST
     if digest is None:
         return NO_TARGET
-    return "" if vmi.metadata.labels.get(TEMPLATE_HASH_LABEL) == digest else OUTDATED
+    return "" if made_of(vmi) == digest else OUTDATED
+
+
+def made_of(vmi: VirtualMachineInstance) -> str:
+    """Return the hash of the template that a spare, or the source of a checkpoint, was made of."""
+    return source_hash(vmi) or vmi.metadata.labels.get(TEMPLATE_HASH_LABEL, "")
 
 
 def _expiries(

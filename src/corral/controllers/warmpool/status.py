@@ -5,18 +5,24 @@ from typing import NamedTuple
 
 import msgspec
 
-from corral.api.conditions import set_condition
+from corral.api.conditions import remove_condition, set_condition
 from corral.api.errors import ApiError
 from corral.api.kinds.corral.warm_pool import (
     WARM_POOL_LABEL,
     VirtualMachineWarmPool,
     WarmPoolStatus,
 )
+from corral.api.kinds.vmi.fork_state import SHARED, forked
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
-from corral.controllers.warmpool.plan import Plan
+from corral.controllers.warmpool.checkpoint_plan import COMPLETE, CheckpointPlan
+from corral.controllers.warmpool.plan import BOOTS, Plan
 from corral.reconcile.start_backoff import Streak
 
 READY = "Ready"
+CHECKPOINT_READY = "CheckpointReady"
+"""Condition of pools whose spares start from a checkpoint: whether there is one."""
+CHECKPOINT_PENDING = "CheckpointPending"
 SPARES_READY = "SparesReady"
 TARGET_NOT_FOUND = "TargetNotFound"
 BACK_OFF = "BackOff"
@@ -40,6 +46,8 @@ def reason(
     has_template: bool,
     errors: Sequence[ApiError],
     streak: Streak | None,
+    owned: Sequence[VirtualMachineInstance] = (),
+    checkpoint: CheckpointPlan = BOOTS,
 ) -> Reason:
     """Return whether all desired spares are ready, and if not, why."""
     if not has_template:
@@ -55,6 +63,19 @@ def reason(
         return Reason(SPARES_READY, counts)
     if streak is not None:
         return Reason(BACK_OFF, backing_off(streak))
+    return _starting(counts, owned, checkpoint)
+
+
+def _starting(
+    counts: str, owned: Sequence[VirtualMachineInstance], checkpoint: CheckpointPlan
+) -> Reason:
+    """Return what spares that start wait for."""
+    if checkpoint.usable is None and not checkpoint.boots:
+        return Reason(CHECKPOINT_PENDING, f"{counts}: {checkpoint.message}")
+    conditions = (each for vmi in owned if (each := forked(vmi)) is not None)
+    for condition in conditions:
+        if condition.reason == SHARED:
+            return Reason(SHARED, f"{counts}: {condition.message}")
     return Reason("SparesStarting", counts)
 
 
@@ -68,7 +89,13 @@ def backing_off(streak: Streak) -> str:
 
 
 def changed(
-    pool: VirtualMachineWarmPool, decided: Plan, why: Reason, *, claimed: int, now: str
+    pool: VirtualMachineWarmPool,
+    decided: Plan,
+    why: Reason,
+    *,
+    claimed: int,
+    now: str,
+    checkpoint: CheckpointPlan = BOOTS,
 ) -> Document | None:
     """Return the status of a pool; None where the stored one is the same."""
     conditions = set_condition(
@@ -79,10 +106,23 @@ def changed(
         message=why.message,
         now=now,
     )
+    if checkpoint.reason:
+        conditions = set_condition(
+            conditions,
+            CHECKPOINT_READY,
+            "True" if checkpoint.reason == COMPLETE else "False",
+            reason=checkpoint.reason,
+            message=checkpoint.message,
+            now=now,
+        )
+    else:
+        conditions = remove_condition(conditions, CHECKPOINT_READY)
+    usable = checkpoint.usable
     status = {
         "replicas": decided.replicas,
         "readyReplicas": decided.ready_replicas,
         "claimed": claimed,
+        "checkpoint": "" if usable is None else usable.metadata.name,
         "labelSelector": f"{WARM_POOL_LABEL}={pool.metadata.name}",
         "observedGeneration": pool.metadata.generation,
         "conditions": conditions,

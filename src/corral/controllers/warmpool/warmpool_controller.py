@@ -3,8 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from lightkube.models.core_v1 import Node
+
 from corral.api.errors import ApiError, Conflict
+from corral.api.kinds.core.node_taints import ready_status
+from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint
 from corral.api.kinds.corral.warm_pool import (
+    CHECKPOINT,
     FROM_WARM_POOL,
     WARM_POOL_LABEL,
     VirtualMachineWarmPool,
@@ -13,12 +18,22 @@ from corral.api.kinds.kubevirt.replicaset import (
     ReplicaSetTemplate,
     VirtualMachineInstanceReplicaSet,
 )
+from corral.api.kinds.vmi.fork_state import forked
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.api.object import Key
+from corral.api.object import Document, Key
 from corral.api.time import rfc3339
-from corral.controllers.warmpool.plan import Leaving, Plan, new_spare, plan
+from corral.controllers.warmpool.checkpoint_plan import (
+    IN_PROGRESS,
+    SOURCE_STARTING,
+    CheckpointPlan,
+    is_settled,
+    plan_checkpoint,
+)
+from corral.controllers.warmpool.checkpoint_writes import CheckpointWrites
+from corral.controllers.warmpool.plan import Leaving, Plan, made_of, new_source, new_spare, plan
 from corral.controllers.warmpool.status import (
     BACK_OFF,
+    CHECKPOINT_READY,
     TARGET_NOT_FOUND,
     Reason,
     changed,
@@ -30,6 +45,7 @@ from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.deletion import remove
 from corral.reconcile.expectations import Expectations
+from corral.reconcile.indexes import by_controller
 from corral.reconcile.objects import controller_of, controller_uid, is_being_deleted
 from corral.reconcile.ownership import adopt, release
 from corral.reconcile.quota_retry import retry_on_quota_increase
@@ -40,6 +56,7 @@ from corral.reconcile.workqueue import WorkQueue
 
 VMI = VirtualMachineInstance
 WarmPool = VirtualMachineWarmPool
+Checkpoint = VirtualMachineCheckpoint
 ReplicaSet = VirtualMachineInstanceReplicaSet
 
 COMPONENT = "virtualmachinewarmpool-controller"
@@ -53,7 +70,10 @@ def controller(context: ControllerContext) -> Controller[Key]:
         "warmpool",
         loop.reconcile,
         queue=loop.queue,
-        sources=(loop.spares.pools, loop.spares.sets, loop.spares.vmis),
+        sources=(
+            *(loop.spares.pools, loop.spares.sets, loop.spares.vmis),
+            *(loop.checkpoints, loop.nodes),
+        ),
         families=loop.families,
     )
 
@@ -64,6 +84,9 @@ class WarmPools:
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
         self.spares = Spares(context)
+        self.checkpoints = self.spares.checkpoints
+        self.nodes = context.informers.of(Node)
+        self._writes = CheckpointWrites(context.client)
         self._context = context
         self._client = context.client
         self._recorder = context.recorder(COMPONENT)
@@ -76,6 +99,9 @@ class WarmPools:
         self.spares.vmis.index(_origin)
         self.spares.pools.handle(self._pool_changed)
         self.spares.sets.handle(self._set_changed)
+        self.checkpoints.index(by_controller)
+        self.checkpoints.handle(self._checkpoint_changed)
+        self.nodes.handle(self._node_changed)
         self.spares.vmis.handle(self._vmi_changed)
         retry_on_quota_increase(context, self.queue)
 
@@ -84,30 +110,40 @@ class WarmPools:
         pool = self.spares.pools.get(key)
         if pool is None or is_being_deleted(pool):
             return None
-        owned = await self._claim(pool)
         template = self.spares.template(pool)
         digest = None if template is None else template_hash(template)
+        owned = await self._claim(pool, digest)
         delay, streak = self._backoff_delay(pool, owned, digest)
         unmet = self._expectations.unmet_seconds(pool.metadata.uid)
         now = self._context.clock()
-        decided = plan(pool, owned, digest, now, backing_off=delay > 0)
+        made = self.checkpoints.indexed(by_controller, pool.metadata.uid)
+        checkpoint = plan_checkpoint(pool, owned, made, digest, now, serves=self._serves)
+        decided = plan(pool, owned, digest, now, checkpoint=checkpoint, backing_off=delay > 0)
         errors: list[ApiError] = []
         if not unmet:
-            errors = await self._execute(pool, decided, template)
+            errors = await self._execute(pool, decided, template, checkpoint)
+            errors += await self._writes.execute(pool, checkpoint)
         refused = [each for each in errors if not isinstance(each, Conflict)]
         why = reason(
-            pool, decided, has_template=template is not None, errors=refused, streak=streak
+            pool,
+            decided,
+            has_template=template is not None,
+            errors=refused,
+            streak=streak,
+            owned=owned,
+            checkpoint=checkpoint,
         )
-        await self._update_status(pool, decided, why)
+        await self._update_status(pool, decided, why, checkpoint)
         if errors:
             raise errors[0]
         delays = [each for each in (delay, unmet, decided.next_seconds or 0.0) if each > 0]
         return Result(min(delays)) if delays else None
 
-    async def _claim(self, pool: WarmPool) -> list[VMI]:
+    async def _claim(self, pool: WarmPool, digest: str | None) -> list[VMI]:
         """Adopt spares without an owner, as of a deleted pool of this name; return all spares.
 
-        A VMI that a user took the label from is released: it belongs to nobody then.
+        Those of another template would be deleted at once, and may be somebody's whose labels are
+        wrong.  A VMI that a user took the label from is released: it belongs to nobody then.
         """
         name, uid = pool.metadata.name, pool.metadata.uid
         owned, strays = list[VMI](), list[VMI]()
@@ -117,7 +153,11 @@ class WarmPools:
         if strays:
             await release(self._client, uid, strays)
         labelled = self.spares.vmis.indexed(_labelled, str(pool.key))
-        orphans = [vmi for vmi in labelled if not (controller_uid(vmi) or is_being_deleted(vmi))]
+        orphans = [
+            vmi
+            for vmi in labelled
+            if made_of(vmi) == digest and not (controller_uid(vmi) or is_being_deleted(vmi))
+        ]
         return owned + await adopt(self._client, pool, orphans)
 
     def _backoff_delay(
@@ -132,29 +172,43 @@ class WarmPools:
     # -- acting -----------------------------------------------------------------------------
 
     async def _execute(
-        self, pool: WarmPool, decided: Plan, template: ReplicaSetTemplate | None
+        self,
+        pool: WarmPool,
+        decided: Plan,
+        template: ReplicaSetTemplate | None,
+        checkpoint: CheckpointPlan,
     ) -> list[ApiError]:
-        if not decided.create and not decided.delete:
+        created = decided.create + decided.create_source
+        if not created and not decided.delete:
             return []
         self._expectations.expect(
             pool.metadata.uid,
-            creations=decided.create,
+            creations=created,
             deletions=[leaving.vmi.metadata.uid for leaving in decided.delete],
         )
         errors: list[ApiError] = []
-        if template is not None and decided.create:
-            errors = await self._create(pool, decided.create, template)
+        if template is not None and created:
+            errors = await self._create(pool, decided, template, checkpoint)
         return errors + await self._delete(pool, decided.delete)
 
     async def _create(
-        self, pool: WarmPool, count: int, template: ReplicaSetTemplate
+        self,
+        pool: WarmPool,
+        decided: Plan,
+        template: ReplicaSetTemplate,
+        checkpoint: CheckpointPlan,
     ) -> list[ApiError]:
         target, uid = self.spares.target(pool), pool.metadata.uid
         # Named as its target names its VMIs, whose equal a spare becomes.
         prefix = f"{pool.metadata.name}-" if target is None else target.metadata.name
-        document = new_spare(pool, template, prefix=prefix, digest=template_hash(template))
+        digest = template_hash(template)
+        spare = new_spare(
+            pool, template, prefix=prefix, digest=digest, checkpoint=checkpoint.usable
+        )
+        source = new_source(pool, template, prefix=prefix, digest=digest)
+        documents = [source] * decided.create_source + [spare] * decided.create
 
-        async def create(_: int) -> None:
+        async def create(document: Document) -> None:
             try:
                 created = await self._client.create(VMI, document)
             except ApiError as error:
@@ -166,8 +220,8 @@ class WarmPools:
             message = f"Created spare {created.metadata.name}"
             self._recorder.event(pool, "Normal", "SuccessfulCreate", message)
 
-        tried, errors = await slow_start_batch(range(count), create)
-        self._expectations.creation_observed(uid, count - tried)
+        tried, errors = await slow_start_batch(documents, create)
+        self._expectations.creation_observed(uid, len(documents) - tried)
         return errors
 
     async def _delete(self, pool: WarmPool, spares: Sequence[Leaving]) -> list[ApiError]:
@@ -194,16 +248,34 @@ class WarmPools:
 
     # -- status -----------------------------------------------------------------------------
 
-    async def _update_status(self, pool: WarmPool, decided: Plan, why: Reason) -> None:
+    async def _update_status(
+        self, pool: WarmPool, decided: Plan, why: Reason, checkpoint: CheckpointPlan
+    ) -> None:
         claimed = len(self.spares.vmis.indexed(_origin, str(pool.key)))
         now = rfc3339(self._context.clock())
-        status = changed(pool, decided, why, claimed=claimed, now=now)
+        status = changed(pool, decided, why, claimed=claimed, now=now, checkpoint=checkpoint)
         if status is None:
             return
         before = {each.reason for each in pool.status.conditions}
         if why.reason not in before and why.reason in (BACK_OFF, TARGET_NOT_FOUND):
             self._recorder.event(pool, "Warning", why.reason, why.message)
+        self._report_checkpoint(pool, checkpoint)
         await self._client.patch(WarmPool, pool.key, {"status": status}, subresource="status")
+
+    def _report_checkpoint(self, pool: WarmPool, checkpoint: CheckpointPlan) -> None:
+        """Record an event when a checkpoint is complete, or cannot be used."""
+        before = {each.reason for each in pool.status.conditions if each.type == CHECKPOINT_READY}
+        usable, text = checkpoint.usable, checkpoint.message
+        if usable is not None and usable.metadata.name != pool.status.checkpoint:
+            self._recorder.event(pool, "Normal", "CheckpointComplete", text)
+        is_fault = checkpoint.reason not in {"", IN_PROGRESS, SOURCE_STARTING}
+        if usable is None and is_fault and checkpoint.reason not in before:
+            self._recorder.event(pool, "Warning", checkpoint.reason, text)
+
+    def _serves(self, name: str) -> bool:
+        """Report whether machines can start on a node."""
+        node = self.nodes.get(Key("", name))
+        return node is not None and _serves(node)
 
     def families(self) -> Iterable[Family]:
         """Return the metrics of warm pools; none where there are none."""
@@ -240,6 +312,18 @@ class WarmPools:
             self.queue.add(new.key)
         else:
             self.queue.add_after(new.key, BATCH_SECONDS)  # most often our own status
+
+    def _checkpoint_changed(self, old: Checkpoint | None, new: Checkpoint | None) -> None:
+        changed_one = new or old
+        assert changed_one is not None
+        if (owner := controller_of(changed_one)) is not None and owner.kind == WarmPool.kind:
+            self.queue.add(Key(changed_one.metadata.namespace, owner.name))
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        served, serves = (node is not None and _serves(node) for node in (old, new))
+        for pool in self.spares.pools.items() if served is not serves else ():
+            if pool.spec.start_from == CHECKPOINT:
+                self.queue.add(pool.key)
 
     def _set_changed(self, old: ReplicaSet | None, new: ReplicaSet | None) -> None:
         changed_set = new or old
@@ -288,6 +372,11 @@ class WarmPools:
         self._recorder.event(pool, "Normal", "HandedOut", message)
 
 
+def _serves(node: Node) -> bool:
+    """Report whether pods can be bound to a node."""
+    return ready_status(node) == "True" and not (node.spec and node.spec.unschedulable)
+
+
 def _is_spare(vmi: VMI) -> bool:
     return WARM_POOL_LABEL in vmi.metadata.labels
 
@@ -322,6 +411,8 @@ def _affects_pool(old: VMI, new: VMI) -> bool:
     return (
         is_active(old) is not is_active(new)
         or is_ready(old) is not is_ready(new)
+        or is_settled(old) is not is_settled(new)
+        or forked(old) != forked(new)
         or old.status.phase != new.status.phase
         or is_being_deleted(old) is not is_being_deleted(new)
         or old.metadata.labels != new.metadata.labels

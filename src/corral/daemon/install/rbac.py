@@ -73,6 +73,7 @@ _CONTROLLERS = role(
         "virtualmachinewarmpools virtualmachinewarmpools/finalizers virtualmachinewarmpools/status "
         "virtualmachineclaims virtualmachineclaims/finalizers virtualmachineclaims/status",
     ),
+    rule(f"create delete {READ}", "corral.dev", "virtualmachinecheckpoints"),
     rule(
         READ,
         "instancetype.kubevirt.io",

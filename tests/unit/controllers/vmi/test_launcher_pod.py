@@ -273,8 +273,10 @@ def test_the_pod_of_a_spare_that_was_handed_out_gets_the_labels_of_its_vmi():
     assert relabelled(vmi, one) is None
     one.metadata.labels = {**spare, "kubevirt.io": "virt-launcher"}
     assert relabelled(make_vmi(labels=spare), one) is None
-    patch = relabelled(vmi, one)
-    assert patch == {"metadata": {"labels": {**dict.fromkeys(spare), "app": "web"}}}
+    vmi.metadata.labels["kubevirt.io/created-by"] = "another"
+    labels = relabelled(vmi, one)["metadata"]["labels"]
+    assert {name: labels[name] for name in spare} == dict.fromkeys(spare)
+    assert (labels["app"], labels["kubevirt.io/created-by"]) == ("web", vmi.metadata.uid)
 
 
 def test_the_first_pod_of_a_fork_is_bound_to_the_node_of_its_checkpoint():

@@ -1,12 +1,16 @@
 import msgspec
 import pytest
+from tests.unit.controllers.warmpool.test_checkpoint_plan import fork
 from tests.unit.controllers.warmpool.test_plan import DIGEST, NOW, spare, warm_pool
 
 from corral.api.errors import Forbidden
 from corral.controllers.warmpool import status
+from corral.controllers.warmpool.checkpoint_plan import CheckpointPlan
 from corral.controllers.warmpool.plan import plan
 from corral.controllers.warmpool.status import changed, reason
 from corral.reconcile.start_backoff import Streak
+
+TIME = "2026-01-01T00:00:00Z"
 
 
 def decided(*spares, replicas=2, digest=DIGEST):
@@ -59,6 +63,22 @@ def test_the_reason_says_what_keeps_the_pool_from_being_ready(spares, fields, ex
     assert why.is_ready is (expected[0] == "SparesReady")
 
 
+def test_a_pool_waits_for_its_checkpoint_and_for_identities():
+    options = {"has_template": True, "errors": [], "streak": None}
+    pending = CheckpointPlan(boots=False, reason="SourceStarting", message="s boots")
+    why = reason(warm_pool(2), decided(), **options, checkpoint=pending)
+    assert why == ("CheckpointPending", "0 of 2 spares are ready: s boots")
+    written = changed(warm_pool(2), decided(), why, claimed=0, now=TIME, checkpoint=pending)
+    assert [(each["type"], each["status"], each["reason"]) for each in written["conditions"]] == [
+        ("Ready", "False", "CheckpointPending"),
+        ("CheckpointReady", "False", "SourceStarting"),
+    ]
+    shared = fork("f", "c", "IdentityShared")
+    shared.status.conditions[-1].message = "no guest-exec"
+    why = reason(warm_pool(2), decided(shared), **options, owned=[shared])
+    assert why == ("IdentityShared", "0 of 2 spares are ready: no guest-exec")
+
+
 def test_a_status_is_written_when_something_changes_alone():
     pool, present = warm_pool(2), decided(spare("a"), spare("b"))
     why = reason(pool, present, has_template=True, errors=[], streak=None)
@@ -67,6 +87,7 @@ def test_a_status_is_written_when_something_changes_alone():
         "replicas": 2,
         "readyReplicas": 2,
         "claimed": 0,
+        "checkpoint": "",
         "labelSelector": "corral.dev/warm-pool=spares",
         "observedGeneration": 0,
         "conditions": [

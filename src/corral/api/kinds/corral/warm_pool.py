@@ -13,7 +13,10 @@ WARM_POOL_LABEL: Final = "corral.dev/warm-pool"
 """Label of a spare and of its pod: the warm pool.  It is removed when the spare is handed out."""
 TEMPLATE_HASH_LABEL: Final = "corral.dev/template-hash"
 """Label of a spare and of its pod: the hash of the template that it was made from."""
-SPARE_LABELS: Final = (WARM_POOL_LABEL, TEMPLATE_HASH_LABEL)
+CHECKPOINT_SOURCE_LABEL: Final = "corral.dev/checkpoint-source"
+"""Label of the VMI that a warm pool makes its checkpoint of, in place of the hash: it is not
+handed out meanwhile."""
+SPARE_LABELS: Final = (WARM_POOL_LABEL, TEMPLATE_HASH_LABEL, CHECKPOINT_SOURCE_LABEL)
 FROM_WARM_POOL: Final = "corral.dev/from-warm-pool"
 """Annotation of a VMI that has been handed out: the warm pool that it comes from."""
 
@@ -42,9 +45,10 @@ class WarmPoolSpec(Struct, kw_only=True):
     target_ref: the set that the spares are for; they are made from its template.
     template: template of the spares, for claims.
     replicas: spares to keep ready, 1 by default.
-    start_from: how a spare starts: Boot (the default); Checkpoint is not supported yet.
+    start_from: how a spare starts: Boot (the default), or Checkpoint: as a copy of one that has
+    booted.
     state: what a spare is kept as: Running (the default); Paused and Saved are not supported yet.
-    max_age: age at which a spare is replaced, such as 24h; never by default.
+    max_age: age at which spares and checkpoint are made anew, 60s or more; never by default.
     """
 
     target_ref: TargetReference | None = None
@@ -61,14 +65,16 @@ class WarmPoolStatus(Struct, kw_only=True):
     replicas: spares that are neither finished nor being deleted.
     ready_replicas: those of them that are ready to be handed out.
     claimed: machines that were handed out and still exist.
+    checkpoint: the VirtualMachineCheckpoint that new spares start from.
     label_selector: the selector of spares as text, for autoscalers.
     observed_generation: the generation of the spec that this status is about.
-    conditions: Ready.
+    conditions: Ready, and CheckpointReady if spares start from a checkpoint.
     """
 
     replicas: int = 0
     ready_replicas: int = 0
     claimed: int = 0
+    checkpoint: str = ""
     label_selector: str = ""
     observed_generation: int = 0
     conditions: list[Condition] = []

@@ -5,7 +5,7 @@ from typing import Final
 
 from corral.api.errors import Cause
 from corral.api.kind import Verdict, at
-from corral.api.kinds.corral.warm_pool import BOOT, RUNNING
+from corral.api.kinds.corral.warm_pool import BOOT, RUNNING, SAVED
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.vmi.admission import check_new_metadata, is_component, validate_spec
 from corral.api.object import Document
@@ -83,11 +83,15 @@ def _check_target(target: Document) -> Iterator[Cause]:
 
 
 def _check_support(spec: Document) -> Iterator[Cause]:
-    for field, supported in (("startFrom", BOOT), ("state", RUNNING)):
-        value = spec.get(field)
-        if value is not None and value != supported:
-            message = _unsupported(value, (supported,))
-            yield Cause(f"spec.{field}", message, _UNSUPPORTED)
+    value = spec.get("state")
+    if value == SAVED:
+        message = (
+            f"{_unsupported(value, (RUNNING,))}; startFrom: Checkpoint with replicas: 0 keeps a"
+            " machine on disk without memory, from which the members of the set start"
+        )
+        yield Cause("spec.state", message, _UNSUPPORTED)
+    elif value is not None and value != RUNNING:
+        yield Cause("spec.state", _unsupported(value, (RUNNING,)), _UNSUPPORTED)
 
 
 def _check_age(text: str | None) -> Iterator[Cause]:

@@ -73,8 +73,8 @@ def test_what_the_spec_leaves_open_is_one_running_spare_that_boots():
         ({"targetRef": TARGET | {"name": ""}}, "spec.targetRef.name: name the set"),
         ({"targetRef": TARGET, "replicas": -1}, "spec.replicas: "),
         (
-            {"targetRef": TARGET, "startFrom": "Checkpoint"},
-            '"Checkpoint": supported values in this version: "Boot"',
+            {"targetRef": TARGET, "state": "Paused"},
+            'spec.state: Unsupported value: "Paused": supported values in this version: "Running"',
         ),
         (
             {"targetRef": TARGET, "state": "Saved"},
