@@ -16,6 +16,12 @@ POOLS = "/apis/corral.dev/v1alpha1/namespaces/default/virtualmachinewarmpools"
 MERGE = "application/merge-patch+json"
 NAME = "many"
 MEMBERS, SPARES, ROUNDS = 3, 5, 5
+TARGET = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstanceReplicaSet",
+    "name": NAME,
+}
+COPIES, COPY_ROUNDS = 10, 3
 
 
 def measure() -> list[Figure]:
@@ -30,6 +36,7 @@ def measure() -> list[Figure]:
         Figure("a deleted member is replaced by a ready spare", healed, "s", "≤ 0.1 s"),
         Figure("3 → 8 ready members with 5 spares", grown, "s", "≤ 0.5 s"),
         Figure("the same for a real machine: replaced", real(), "s", "≤ 0.1 s"),
+        Figure(f"0 → {COPIES} real members from one checkpoint", copies(), "s", "≤ 2 s"),
     ]
 
 
@@ -44,15 +51,35 @@ def real() -> list[float]:
         return samples
 
 
+def copies() -> list[float]:
+    """Return the seconds until members without spares are ready, which start from a checkpoint.
+
+    They are ready as machines of their own: with a host name, keys and random numbers.
+    """
+    with cluster() as one:
+        demo_disk(one.directory)
+        members = replica_set(NAME, 0)
+        spec = members["spec"]["template"]["spec"]
+        spec["domain"]["devices"]["interfaces"] = [{"name": "default", "masquerade": {}}]
+        spec["networks"] = [{"name": "default", "pod": {}}]
+        one.call("POST", SETS, members)
+        pool = {"targetRef": TARGET, "replicas": 0, "startFrom": "Checkpoint"}
+        one.call("POST", POOLS, {"metadata": {"name": "spares"}, "spec": pool})
+        while not one.call("GET", f"{POOLS}/spares").get("status", {}).get("checkpoint"):
+            time.sleep(0.1)
+        samples = []
+        for _ in range(COPY_ROUNDS):
+            samples.append(seconds(one, lambda: scale(one, COPIES), COPIES))
+            scale(one, 0)
+            while one.total(MACHINES):
+                time.sleep(0.1)
+        return samples
+
+
 def prepare(one: Cluster, members: int, spares: int) -> None:
     """Create a set and its warm pool, and wait until both are ready."""
     one.call("POST", SETS, replica_set(NAME, members))
-    target = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceReplicaSet",
-        "name": NAME,
-    }
-    spec = {"targetRef": target, "replicas": spares}
+    spec = {"targetRef": TARGET, "replicas": spares}
     one.call("POST", POOLS, {"metadata": {"name": "spares"}, "spec": spec})
     one.settle(SETS, members, ())
     one.settle(POOLS, spares, ())

@@ -104,3 +104,77 @@ def test_forks_of_a_running_machine_have_identities_of_their_own(user):
     assert in_guest(user, forks[1], "cat /root/note").strip() == "kept"
     [checkpoint] = user.items("vmcheckpoint")
     assert checkpoint["status"]["forks"] == 2
+
+
+SET = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstanceReplicaSet",
+    "metadata": {"name": "web"},
+    "spec": {
+        "replicas": 0,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": MACHINE["spec"]},
+    },
+}
+POOL = {
+    "apiVersion": "corral.dev/v1alpha1",
+    "kind": "VirtualMachineWarmPool",
+    "metadata": {"name": "spares"},
+    "spec": {
+        "targetRef": {"apiVersion": "kubevirt.io/v1", "kind": SET["kind"], "name": "web"},
+        "replicas": 3,
+        "startFrom": "Checkpoint",
+    },
+}
+
+
+def machines(user, selector: str) -> list[dict]:
+    found = json.loads(user.kubectl("get", "vmi", "-l", selector, "-o", "json"))["items"]
+    return [one for one in found if "deletionTimestamp" not in one["metadata"]]
+
+
+def ready_names(user, selector: str) -> set[str]:
+    return {
+        one["metadata"]["name"]
+        for one in machines(user, selector)
+        for each in one.get("status", {}).get("conditions", [])
+        if (each["type"], each["status"]) == ("Ready", "True")
+    }
+
+
+def test_a_set_heals_from_spares_that_are_copies_of_the_first(user):
+    user.kubectl("create", "-f", "-", input=json.dumps(SET))
+    user.kubectl("create", "-f", "-", input=json.dumps(POOL))
+    user.kubectl("wait", "vmwp", "spares", "--for", "condition=Ready", "--timeout", "300s")
+    [checkpoint] = pool_checkpoints(user)
+    found = machines(user, "corral.dev/warm-pool=spares")
+    origins = [one["metadata"]["annotations"].get("corral.dev/start-from") for one in found]
+    assert sorted(filter(None, origins)) == [checkpoint] * 2
+    names = {one["metadata"]["name"] for one in found}
+    assert {in_guest(user, name, "hostname").strip() for name in names} == names
+    boots = {in_guest(user, name, "cat /proc/sys/kernel/random/boot_id") for name in names}
+    assert len(boots) == 1, "all have the memory of the one that booted"
+    user.kubectl("scale", "vmirs", "web", "--replicas", "2")
+    until("the set has adopted spares", lambda: len(ready_names(user, "app=web")) == 2)
+    assert ready_names(user, "app=web") < names
+    gone, kept = sorted(ready_names(user, "app=web"))
+    user.kubectl("delete", "vmi", gone, "--wait=false")
+    until("it is whole", lambda: len(ready_names(user, "app=web") - {gone}) == 2)
+    assert kept in ready_names(user, "app=web")
+    user.kubectl("wait", "vmwp", "spares", "--for", "condition=Ready", "--timeout", "300s")
+    everybody = {one["metadata"]["name"] for one in machines(user, "app=web")} | {
+        one["metadata"]["name"] for one in machines(user, "corral.dev/warm-pool=spares")
+    }
+    assert len(everybody) == 5
+    numbers = {in_guest(user, name, "head -c 32 /dev/urandom | base64") for name in everybody}
+    assert len(numbers) == 5
+    user.kubectl("delete", "vmwp", "spares")
+    until("its checkpoint is gone", lambda: not pool_checkpoints(user))
+
+
+def pool_checkpoints(user) -> list[str]:
+    """Return the names of the checkpoints that the warm pool has made."""
+    listed = user.kubectl(
+        "get", "vmcheckpoint", "-l", "corral.dev/warm-pool=spares", "-o", "name"
+    ).split()
+    return [name.rpartition("/")[2] for name in listed]

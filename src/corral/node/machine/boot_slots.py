@@ -2,13 +2,14 @@
 
 Emulated guests that boot together slow each other down: of ten at once all are ready after the
 last one would have been, had they booted two by two, and the first one no earlier.  The others
-wait in a queue.
+wait in a queue, spares of warm pools behind all machines that somebody waits for.
 
 One guest more than there are CPUs keeps the CPUs busy while others wait for their disks, but must
 not slow them down: the last one in runs at low priority, until one of the others is up.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Self
 
@@ -17,6 +18,7 @@ from corral.aio import Background
 BOOT_SECONDS = 60.0
 """Timeout of a boot: after it the slot goes to the next guest."""
 
+Waiting = deque["asyncio.Future[Slot]"]
 LowerPriority = Callable[[bool], None]
 
 
@@ -29,29 +31,41 @@ class BootSlots:
     def __init__(self, at_once: Callable[[], Awaitable[int]], *, size: int | None = None) -> None:
         self._at_once = at_once
         self._set_size = size
-        self._slots: asyncio.Semaphore | None = None
         self._size = 0
         self._acquired: list[Slot] = []
+        self._waiting: tuple[Waiting, Waiting] = (deque(), deque())
+        """Those that wait: the spares are the second."""
 
-    async def acquire(self, on_wait: Callable[[int], None]) -> "Slot":
+    async def acquire(self, on_wait: Callable[[int], None], *, spare: bool = False) -> "Slot":
         """Acquire a slot; ``on_wait`` is called with their number if all are in use."""
-        if self._slots is None:
-            size = self._set_size or await self._at_once()
-            if self._slots is None:  # another call may have set it meanwhile
-                self._slots, self._size = asyncio.Semaphore(size), size
-        if self._slots.locked():
-            on_wait(self._size)
-        await self._slots.acquire()
+        self._size = self._size or self._set_size or await self._at_once()
+        if len(self._acquired) < self._size:
+            return self._grant()
+        on_wait(self._size)
+        granted: asyncio.Future[Slot] = asyncio.get_running_loop().create_future()
+        self._waiting[spare].append(granted)
+        try:
+            return await granted
+        except asyncio.CancelledError:
+            if granted.done() and not granted.cancelled():
+                granted.result().release()
+            raise
+
+    def _grant(self) -> "Slot":
         slot = Slot(self._release)
         self._acquired.append(slot)
         self._rank()
         return slot
 
     def _release(self, slot: "Slot") -> None:
-        assert self._slots is not None
         self._acquired.remove(slot)
         self._rank()
-        self._slots.release()
+        for waiting in self._waiting:
+            while waiting:
+                granted = waiting.popleft()
+                if not granted.done():  # else it was cancelled
+                    granted.set_result(self._grant())
+                    return
 
     def _rank(self) -> None:
         for position, slot in enumerate(self._acquired, start=1):

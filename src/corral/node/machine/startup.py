@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 
 from corral.aio import Signal, wait_at_most
+from corral.api.kinds.corral.warm_pool import WARM_POOL_LABEL
 from corral.api.kinds.vmi.derived import FAILS_AT_START, machine_type
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.failures import describe
@@ -177,7 +178,8 @@ class Startup:
 
     async def _start(self, definition: Definition, resume: ResumeGuest) -> None:
         state = self._state
-        slot = await self._boot_slots.acquire(self._queued)
+        is_spare = WARM_POOL_LABEL in definition.vmi.metadata.labels
+        slot = await self._boot_slots.acquire(self._queued, spare=is_spare)
         guest: Guest | None = None
         started = False
         try:

@@ -60,6 +60,35 @@ async def test_a_single_booting_machine_never_has_low_priority():
     assert lowered == []
 
 
+async def test_spares_boot_behind_all_others():
+    start_boot = BootSlots(two, size=1)
+    order = []
+
+    async def boot(name, *, spare):
+        with await start_boot.acquire(lambda _: None, spare=spare):
+            order.append(name)
+
+    async with asyncio.TaskGroup() as tasks:
+        with await start_boot.acquire(lambda _: None):
+            for name in ("spare1", "spare2", "vm1", "vm2"):
+                tasks.create_task(boot(name, spare=name.startswith("spare")))
+            await asyncio.sleep(0)
+    assert order == ["vm1", "vm2", "spare1", "spare2"]
+
+
+async def test_a_wait_that_is_cancelled_as_it_ends_leaks_no_slot():
+    start_boot = BootSlots(two, size=1)
+    first = await start_boot.acquire(lambda _: None)
+    waiting = asyncio.create_task(start_boot.acquire(lambda _: None))
+    await asyncio.sleep(0)
+    first.release()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert waiting.cancelled()
+    async with asyncio.timeout(60):
+        await start_boot.acquire(lambda _: None)
+
+
 async def test_a_cancelled_wait_leaks_no_slot():
     start_boot = BootSlots(two)
     first, _second = [await start_boot.acquire(lambda _: None) for _ in range(2)]
