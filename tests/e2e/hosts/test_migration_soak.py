@@ -11,6 +11,7 @@ import os
 import random
 import signal
 import socket
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -38,6 +39,8 @@ SEED = int(os.environ.get("CORRAL_SOAK_SEED", "0"))
 GUESTS = 3
 FAULTS = ("target's QEMU", "source's QEMU", "host2's agent", "manager", "cable")
 WEIGHTS = (6, 2, 3, 2, 3)
+ONLY = os.environ.get("CORRAL_SOAK_FAULT", "")
+"""The one fault that there is, if not all of them."""
 DISTURBED = 0.5
 """The part of the rounds with a fault."""
 PATIENCE = 120.0
@@ -158,7 +161,7 @@ class Soak:
         names = self.dice.sample(sorted(self.guests), self.dice.randint(1, len(self.guests)))
         fault = ""
         if self.dice.random() < DISTURBED:
-            fault = self.dice.choices(FAULTS, WEIGHTS)[0]
+            fault = ONLY or self.dice.choices(FAULTS, WEIGHTS)[0]
         delay = self.dice.uniform(0, 2)
         self.round = f"seed {SEED}, round {number}: {' '.join(names)}, {fault or 'no fault'}"
         self.round += f" after {delay:.2f} s"
@@ -266,12 +269,32 @@ class Soak:
             self.tally.failed += 1
             assert node == source, f"{self.round}: {name} is not where it was"
         seen = len(guest.stream.values)
-        self.until(
-            f"the connection to {name} goes on",
-            lambda: len(guest.stream.values) > seen + 2 or guest.stream.failure is not None,
-        )
-        self.check_stream(guest)
+        try:
+            self.until(
+                f"the connection to {name} goes on",
+                lambda: len(guest.stream.values) > seen + 2 or guest.stream.failure is not None,
+            )
+            self.check_stream(guest)
+        except AssertionError:
+            self.explain(guest, phase)
+            raise
         self.until(f"one QEMU has {name}", lambda: len(qemus_of(guest.uid)) == 1)
+
+    def explain(self, guest: Guest, phase: str) -> None:
+        """Log what is known of a guest whose connection does not go on."""
+        status = self.status(guest.name)
+        address = status["interfaces"][0]["ipAddress"]
+        LOG.error("%s: %s %s: %s", self.round, guest.name, phase, status["migrationState"])
+        for host in self.made.hosts:
+            holder = process.find(host.layout.network / "holder")
+            for words in (("route", "get", address), ("route",), ("neighbour",), ("-br", "link")):
+                command = ["nsenter", "-t", str(holder.pid), "-n", "ip", *words]
+                done = subprocess.run(command, capture_output=True, text=True, check=False)
+                LOG.error("%s: %s\n%s", host.name, " ".join(words), done.stdout + done.stderr)
+        for pid in qemus_of(guest.uid):
+            LOG.error("QEMU %d: %s", pid, Path(f"/proc/{pid}/stat").read_text())
+        command = "cat /proc/uptime; sleep 1; cat /proc/uptime; ps; netstat -tn"
+        LOG.error("in the guest: %s", self.run(guest.name, command))
 
     def check_stream(self, guest: Guest) -> None:
         stream = guest.stream

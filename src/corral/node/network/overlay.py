@@ -149,26 +149,30 @@ class Overlay:
             self._queue.add(_EVERYTHING)
 
     async def _reconcile(self, _key: Key) -> Result | None:
-        own, desired, left = self._hosts()
-        given_back, self._given_back = self._given_back, []
-        if not desired and not self._applied:  # a host that is alone needs none
-            _set_all(given_back)
-            return None
-        left.update(*(each for each, _ in given_back))
-        gone = [each for each in self._applied.values() if each.address not in desired]
         try:
+            # Read within it: a machine that takes an address over meanwhile has not left.
             async with self._lock:
-                await self._backend.apply(own, desired, gone, left)
+                await self._apply()
         except NetworkError as error:
             self._health.report(error.full_message)
             return Result(requeue_after=RETRY_SECONDS)
-        self._applied = desired
-        _set_all(given_back)
         self._health.report("")
-        if self.has_peers != bool(desired):
-            self.has_peers = bool(desired)
+        if self.has_peers != bool(self._applied):
+            self.has_peers = bool(self._applied)
             self._on_change()
         return None
+
+    async def _apply(self) -> None:
+        """Have the backend sync with the hosts as they are now.  Raises NetworkError."""
+        own, desired, left = self._hosts()
+        given_back, self._given_back = self._given_back, []
+        if desired or self._applied:  # a host that is alone needs none
+            left.update(*(each for each, _ in given_back))
+            gone = [each for each in self._applied.values() if each.address not in desired]
+            await self._backend.apply(own, desired, gone, left)
+            self._applied = desired
+        for _, applied in given_back:
+            applied.set()
 
     def _hosts(self) -> tuple[Peer, dict[Address, Peer], set[Network]]:
         """Return this host and the others, with the addresses that have moved to each.
@@ -190,12 +194,6 @@ class Overlay:
             for address, peer in peers(nodes, self._address).items()
         }
         return own, others, left
-
-
-def _set_all(given_back: Iterable[tuple[frozenset[Network], Signal]]) -> None:
-    """Wake those that wait for the routes to addresses."""
-    for _, applied in given_back:
-        applied.set()
 
 
 _EVERYTHING: Final = Key("", "")

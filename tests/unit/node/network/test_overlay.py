@@ -33,12 +33,14 @@ class Ways:
 
     def __init__(self):
         self.own, self.peers, self.left, self.gone = None, {}, set(), []
+        self.ever_left = set()
         self.failure = None
 
     async def apply(self, own, peers, gone, left):
         if self.failure is not None:
             raise self.failure
         self.own, self.peers, self.left, self.gone = own, peers, left, list(gone)
+        self.ever_left |= left
 
     def moved(self):
         return {each.address: each.moved for each in (self.own, *self.peers.values()) if each.moved}
@@ -195,6 +197,16 @@ async def test_an_address_that_has_come_back_is_not_led_away(site):
     site.overlay.arrived([ADDRESS])
     await site.until_idle()
     assert (site.ways.moved(), site.ways.left) == ({}, set())
+
+
+async def test_an_address_that_comes_back_while_routes_change_is_not_led_away(site):
+    await site.pod("moved", "n2")
+    async with site.lock:
+        site.overlay.lead([ADDRESS], "n2", TARGET)
+        await site.until_idle()
+    site.overlay.arrived([ADDRESS])  # in the same step as the lock's release, as a take-over does
+    await site.until_idle()
+    assert MOVED not in site.ways.ever_left
 
 
 async def test_an_address_whose_machine_does_not_come_is_led_to_where_the_api_shows_it(site):
