@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -44,6 +45,11 @@ MACHINE = {
 }
 
 
+HELD = "/mnt/held"
+FILL = f"head -c 8000000 /dev/urandom > {HELD}/file"
+"""A file in the memory of the guest."""
+
+
 def is_up(user, name: str) -> bool:
     conditions = user.get("vmi", name).get("status", {}).get("conditions", [])
     return any(one["type"] == "AgentConnected" and one["status"] == "True" for one in conditions)
@@ -59,7 +65,9 @@ def memory_of(uid: str) -> tuple[int, int]:
         try:
             arguments = (process / "cmdline").read_bytes()
             if uid.encode() in arguments and b"memory-backend-file" in arguments:
-                mapped = (process / "smaps").read_text().partition("/memory\n")[2]
+                mapped = (
+                    (process / "smaps").read_text().partition("/memfd:checkpoint (deleted)\n")[2]
+                )
                 sizes = dict(re.findall(r"(Rss|Pss): +(\d+) kB", mapped.partition("VmFlags")[0]))
                 return int(sizes["Rss"]), int(sizes["Pss"])
         except (FileNotFoundError, ProcessLookupError):
@@ -81,6 +89,8 @@ def test_forks_of_a_running_machine_have_identities_of_their_own(user):
     until("the guest is up", lambda: is_up(user, "vm"))
     in_guest(user, "vm", "echo kept > /root/note; sync")
     boot = in_guest(user, "vm", "cat /proc/sys/kernel/random/boot_id")
+    in_guest(user, "vm", f"mkdir {HELD}; mount -t tmpfs none {HELD}; {FILL}")
+    held = in_guest(user, "vm", f"md5sum {HELD}/file")
     user.corral("fork", "vm", "--count", "2")
     names = [one["metadata"]["name"] for one in user.items("vmi")]
     forks = [name for name in names if name != "vm"]
@@ -102,6 +112,10 @@ def test_forks_of_a_running_machine_have_identities_of_their_own(user):
     in_guest(user, forks[0], "echo changed > /root/note; sync")
     assert in_guest(user, "vm", "hostname; cat /root/note").split() == ["vm", "kept"]
     assert in_guest(user, forks[1], "cat /root/note").strip() == "kept"
+    # Linux reports free pages within two seconds, and QEMU gives them back to the host.
+    in_guest(user, forks[0], f"rm {HELD}/file; sleep 5")
+    assert in_guest(user, forks[1], f"md5sum {HELD}/file") == held
+    assert abs(int(in_guest(user, forks[1], "date -u +%s")) - time.time()) < 20
     [checkpoint] = user.items("vmcheckpoint")
     assert checkpoint["status"]["forks"] == 2
 

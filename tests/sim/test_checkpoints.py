@@ -3,8 +3,9 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
-from tests.sim.test_agent import Host, node
+from tests.sim.test_agent import Host, Killed, node
 from tests.sim.test_saved_memory import (
     create,
     event_message,
@@ -19,10 +20,12 @@ from corral.api.errors import NotFound
 from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint as Checkpoint
 from corral.api.kinds.corral.fork import fork_annotations
 from corral.api.kinds.vmi.fork_state import forked as forked_condition
-from corral.api.kinds.vmi.saved_memory import START_FROM
+from corral.api.kinds.vmi.saved_memory import IDENTITY, START_FROM
+from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
-from corral.node.hollow.hypervisor import Hollow, HollowGuest
+from corral.node.hollow.hypervisor import HollowGuest
 from corral.node.hypervisor import GuestError
+from corral.node.state import machine_record as records
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
 
@@ -77,6 +80,10 @@ async def in_state(host: Host, name: str, status: str, reason: str) -> None:
     await host.whole.until(is_so)
 
 
+def record_of(host: Host, machine):
+    return records.read(host.directory / "machines" / machine.metadata.uid)
+
+
 def crashed(directory: Path) -> None:
     """End the guest of a machine while no agent runs."""
     (directory / "hollow.json").unlink()
@@ -106,12 +113,12 @@ async def test_forks_have_the_memory_of_a_source_that_goes_on(tmp_path):
             return (await found(host)).status.forks == 2
 
         await host.whole.until(counted)
-        assert not guest_of(host, await machine_of(host, "vm")).halted
+        assert await guest_of(host, await machine_of(host, "vm")).runs()
         await in_phase(host, "vm", "Running")
 
 
 @pytest.mark.parametrize(
-    "step", ["checkpoint writer started", "stands still", "goes on", "checkpoint written"]
+    "step", ["checkpoint begun", "stands still", "goes on", "checkpoint written"]
 )
 async def test_an_agent_killed_during_a_checkpoint_makes_it_anew(tmp_path, step):
     async with node(tmp_path) as host:
@@ -127,10 +134,12 @@ async def test_an_agent_killed_during_a_checkpoint_makes_it_anew(tmp_path, step)
         assert host.agent is not None
         [uid] = directories(host)
         assert uid == made.metadata.uid
+        assert await guest_of(host, source_machine).runs()
+        assert not record_of(host, source_machine).stands_still
 
 
 @pytest.mark.parametrize(
-    "step", ["checkpoint writer started", "stands still", "goes on", "checkpoint written"]
+    "step", ["checkpoint begun", "stands still", "goes on", "checkpoint written"]
 )
 async def test_an_attempt_whose_source_ended_meanwhile_leaves_no_files(tmp_path, step):
     async with node(tmp_path) as host:
@@ -198,6 +207,33 @@ async def test_a_vmi_boots_if_the_checkpoint_is_damaged(tmp_path):
         assert "checksum" in await event_message(host, "fork", "ForkFailed")
 
 
+async def test_a_vmi_with_other_volumes_boots(tmp_path):
+    async with node(tmp_path) as host:
+        before = await source(host)
+        await request(host)
+        made = await finished(host)
+        spec = msgspec.to_builtins(MASQUERADE)
+        spec["domain"]["devices"]["disks"] = [{"name": "scratch", "disk": {"bus": "virtio"}}]
+        spec["volumes"] = [{"name": "scratch", "emptyDisk": {"capacity": "1Mi"}}]
+        assert await running(host, "fork", fork_annotations(made), **spec) != before
+        assert "its volumes are scratch" in await event_message(host, "fork", "ForkFailed")
+
+
+async def test_a_vmi_waits_until_its_checkpoint_is_complete(tmp_path, monkeypatch):
+    async with node(tmp_path) as host:
+        memory = await source(host)
+        slow = Slow(monkeypatch)
+        await request(host)
+        await slow.begun.wait()
+        uid = (await machine_of(host, "vm")).metadata.uid
+        annotations = {START_FROM: "base", IDENTITY: uid}
+        await create(host, "fork", annotations, **MASQUERADE)
+        assert "not complete yet" in await event_message(host, "fork", "CheckpointPending")
+        slow.go_on.set()
+        fork = await in_phase(host, "fork", "Running")
+        assert guest_of(host, fork).memory == memory
+
+
 async def test_files_are_removed_with_the_checkpoint(tmp_path):
     async with node(tmp_path) as host:
         memory = await source(host)
@@ -224,12 +260,12 @@ async def test_a_checkpoint_waits_until_its_source_runs(tmp_path):
         assert (await finished(host)).has("Ready")
 
 
-async def test_a_source_goes_on_if_it_cannot_be_sent(tmp_path, monkeypatch):
-    async def refuse(_self, _vmi, outgoing):
-        outgoing.memory.close()
+async def test_a_source_goes_on_if_it_cannot_be_saved(tmp_path, monkeypatch):
+    async def refuse(self, _descriptor):
+        self._state.stopped = True
         raise GuestError("no space")
 
-    monkeypatch.setattr(HollowGuest, "send", refuse)
+    monkeypatch.setattr(HollowGuest, "save", refuse)
     async with node(tmp_path) as host:
         memory = await source(host)
         await request(host)
@@ -239,30 +275,184 @@ async def test_a_source_goes_on_if_it_cannot_be_sent(tmp_path, monkeypatch):
         assert directories(host) == []
         machine = await in_phase(host, "vm", "Running")
         assert guest_of(host, machine).memory == memory
+        assert await guest_of(host, machine).runs()
 
 
 async def test_a_source_that_cannot_go_on_at_once_does_so_later(tmp_path, monkeypatch):
     tried = []
 
-    async def stay(self):
-        tried.append(self)
-        if len(tried) < 3:
-            raise GuestError("no answer")
-        await stays(self)
+    async def resume(self):
+        if self._state.stopped:
+            tried.append(self)
+            if len(tried) < 3:
+                raise GuestError("no answer")
+        await resumes(self)
 
-    stays = HollowGuest.stay
-    monkeypatch.setattr(HollowGuest, "stay", stay)
+    resumes = HollowGuest.resume
+    monkeypatch.setattr(HollowGuest, "resume", resume)
     async with node(tmp_path) as host:
         await source(host)
         await request(host)
         made = await finished(host)
-        assert made.has("Failed")
+        [failed] = [each for each in made.status.conditions if each.type == "Failed"]
+        assert failed.message == "no answer"
         machine = await machine_of(host, "vm")
 
         async def goes_on():
-            return len(tried) == 3 and not guest_of(host, machine).halted
+            return len(tried) == 3 and await guest_of(host, machine).runs()
 
         await host.whole.until(goes_on)
+
+
+class Slow:
+    """Saves a guest until it is told to go on."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.begun, self.go_on = asyncio.Event(), asyncio.Event()
+        saves, slow = HollowGuest.save, self
+
+        async def save(self, descriptor):
+            self._state.stopped = True
+            slow.begun.set()
+            await slow.go_on.wait()
+            await saves(self, descriptor)
+
+        monkeypatch.setattr(HollowGuest, "save", save)
+
+
+def agents_machine(host: Host, uid: str):
+    [machine] = [each for each in host.agent._machines.values() if each.record.uid == uid]
+    return machine
+
+
+async def test_a_machine_is_stopped_while_a_checkpoint_of_it_is_made(tmp_path, monkeypatch):
+    async with node(tmp_path) as host:
+        await source(host)
+        slow = Slow(monkeypatch)
+        await request(host)
+        await slow.begun.wait()
+        begun = asyncio.get_running_loop().time()
+        await host.whole.client.delete(Machine, Key("default", "vm"))
+        [failed] = [
+            each for each in (await finished(host)).status.conditions if each.type == "Failed"
+        ]
+        assert failed.reason in {"NotRunning", "SourceNotFound"}
+
+        async def is_gone():
+            return not await host.whole.machines()
+
+        await host.whole.until(is_gone)
+        assert asyncio.get_running_loop().time() - begun < 5, "it obeys the power button in 0.5 s"
+        assert directories(host) == []
+
+
+async def test_a_pause_during_a_checkpoint_stays_a_pause(tmp_path, monkeypatch):
+    async with node(tmp_path) as host:
+        await source(host)
+        slow = Slow(monkeypatch)
+        await request(host)
+        await slow.begun.wait()
+        vmi = await machine_of(host, "vm")
+        pause = asyncio.create_task(agents_machine(host, vmi.metadata.uid).pause())
+        await asyncio.sleep(1)
+        assert not pause.done()
+        slow.go_on.set()
+        await pause
+        assert (await finished(host)).has("Ready")
+        assert not await guest_of(host, vmi).runs()
+        assert not record_of(host, vmi).stands_still
+
+
+async def test_a_paused_machine_is_refused(tmp_path):
+    async with node(tmp_path) as host:
+        await source(host)
+        vmi = await machine_of(host, "vm")
+        await agents_machine(host, vmi.metadata.uid).pause()
+        await request(host)
+        [failed] = [
+            each for each in (await finished(host)).status.conditions if each.type == "Failed"
+        ]
+        assert (failed.reason, "unpause" in failed.message) == ("NotRunning", True)
+        assert not await guest_of(host, vmi).runs()
+
+
+async def test_the_end_of_a_manager_lets_the_guest_go_on(tmp_path, monkeypatch):
+    async with node(tmp_path) as host:
+        await source(host)
+        slow = Slow(monkeypatch)
+        await request(host)
+        await slow.begun.wait()
+        uid = (await machine_of(host, "vm")).metadata.uid
+        machine = agents_machine(host, uid)
+        guest = machine.guest
+        assert not await guest.runs()
+        host.life.cancel()
+        await asyncio.wait([host.life])
+        assert await guest.runs()
+        assert not machine.record.stands_still
+        slow.go_on.set()
+        assert (await finished(host)).has("Ready")
+
+
+async def test_a_manager_that_was_killed_is_followed_by_one_that_lets_the_guest_go_on(
+    tmp_path, monkeypatch
+):
+    """Nothing of the killed one lets it go on, whatever is done while its tasks end."""
+    killed = []
+
+    async def resume(self):
+        if self._state.stopped and not killed:
+            killed.append(self._hypervisor)
+            raise Killed
+        if self._hypervisor in killed:
+            raise GuestError("the manager was killed")
+        await resumes(self)
+
+    resumes = HollowGuest.resume
+    async with node(tmp_path) as host:
+        await source(host)
+        vmi = await machine_of(host, "vm")
+        monkeypatch.setattr(HollowGuest, "resume", resume)
+        await request(host)
+
+        async def goes_on():
+            if not killed or host.hypervisor in killed or not host.hypervisor.guests:
+                return False
+            return await guest_of(host, vmi).runs() and not record_of(host, vmi).stands_still
+
+        await host.whole.until(goes_on, 300)
+        assert (await finished(host)).has("Ready")
+
+
+async def test_what_an_interrupted_attempt_has_left_is_removed(tmp_path, monkeypatch):
+    async with node(tmp_path) as host:
+        await source(host)
+        slow = Slow(monkeypatch)
+        await request(host)
+        await slow.begun.wait()
+        [left] = directories(host)
+        await host.whole.client.delete(Checkpoint, BASE)
+        host.life.cancel()
+        slow.go_on.set()
+
+        async def is_removed():
+            return directories(host) == []
+
+        await host.whole.until(is_removed)
+        assert left
+
+
+async def test_a_checkpoint_whose_source_was_made_anew_meanwhile_has_failed(tmp_path):
+    async with node(tmp_path) as host:
+        await source(host)
+        host.kill_at = "checkpoint begun"
+        await request(host)
+        await host.whole.until(host.killed)
+        status = {"status": {"sourceUID": "another"}}
+        await host.whole.component.patch(Checkpoint, BASE, status, subresource="status")
+        made = await finished(host)
+        reasons = {each.type: each.reason for each in made.status.conditions}
+        assert reasons["Failed"] == "SourceNotFound"
 
 
 async def test_two_checkpoints_of_one_source_are_made_one_after_the_other(tmp_path):
@@ -288,26 +478,6 @@ async def test_a_name_that_no_checkpoint_has_is_booted_without(tmp_path):
         await create(host, "fork", annotations, **MASQUERADE)
         await event_message(host, "fork", "ForkFailed")
         await in_phase(host, "fork", "Running")
-
-
-async def test_a_source_that_is_paused_before_it_is_sent_stays_paused(tmp_path, monkeypatch):
-    async def start(hypervisor, definition):
-        if definition.receives:
-            await guest_of(host, await machine_of(host, "vm")).pause()
-            await asyncio.sleep(1)
-        return await starts(hypervisor, definition)
-
-    starts = Hollow.start
-    monkeypatch.setattr(Hollow, "start", start)
-    async with node(tmp_path) as host:
-        await source(host)
-        await request(host)
-        conditions = (await finished(host)).status.conditions
-        [failed] = [each for each in conditions if each.type == "Failed"]
-        assert failed.reason == "NotRunning"
-        await asyncio.sleep(5)
-        conditions = (await machine_of(host, "vm")).status.conditions
-        assert [each.status for each in conditions if each.type == "Paused"] == ["True"]
 
 
 async def test_a_machine_whose_address_is_its_own_is_refused(tmp_path):

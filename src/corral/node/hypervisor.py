@@ -99,17 +99,6 @@ class Memory:
     shape: tuple[str, ...]
 
 
-class Pages(NamedTuple):
-    """A file that a guest has its memory in.
-
-    shared: the guest writes to the file; otherwise it gets a copy of its own of each page that it
-    writes to, and shares the others with all guests of that file.
-    """
-
-    path: Path
-    shared: bool = False
-
-
 class Launcher(NamedTuple):
     """The environment in which a machine is started.
 
@@ -127,8 +116,9 @@ class Definition:
 
     Without a ``network`` its interfaces use the hypervisor's user network; with a ``memory`` its
     guest resumes from there instead of booting; one that ``receives`` gets its guest from another
-    machine (``Guest.receive``), whose ``machine_type`` it has.  With ``pages`` its memory is in a
-    file; a ``memory`` then lacks what is there.
+    machine (``Guest.receive``), whose ``machine_type`` it has.  With ``pages``, a descriptor of a
+    file that cannot be changed, its guest copies each page of it that it writes to, and shares the
+    others with all guests of that file; its ``memory`` then lacks what is there.
     """
 
     vmi: VirtualMachineInstance
@@ -138,7 +128,7 @@ class Definition:
     memory: Memory | None = None
     receives: bool = False
     machine_type: str = ""
-    pages: Pages | None = None
+    pages: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -431,12 +421,14 @@ class Guest(Protocol):
         ``processors``: how many CPUs it may use, which may be a fraction of one.
         """
 
-    async def save(self, descriptor: int, *, without_pages: bool = False) -> None:
+    async def runs(self) -> bool:
+        """Return whether its vCPUs run now: it is neither paused nor stopped."""
+
+    async def save(self, descriptor: int) -> None:
         """Stop the guest, and write its memory and the state of its devices to an open file.
 
-        ``without_pages``: leave out memory that is in a shared file (``Pages``).  None of its disks
-        is written from then on, unless it is resumed.  After a failure the guest stays stopped,
-        too.
+        ``changes`` has to be iterated over meanwhile.  None of its disks is written from then on,
+        unless it is resumed.  After a failure the guest stays stopped, too.
         """
 
     async def cancel_save(self) -> None:
@@ -548,6 +540,12 @@ class Hypervisor(Protocol):
         """Kill the machine that runs for this directory, whether it can be managed or not.
 
         Raises StuckError where it does not end in time.
+        """
+
+    async def split(self, saved: Path, memory: Path, devices: Path) -> None:
+        """Split a saved guest into the pages of its memory, and the rest, of which a fork starts.
+
+        Writes both files, which must not exist.  Raises GuestError and OSError.
         """
 
     def facts(self) -> Mapping[str, Any]:

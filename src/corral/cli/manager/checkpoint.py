@@ -19,7 +19,7 @@ from corral.cli.virtctl.target import vmi_target
 from corral.client.client import Client, path_of
 from corral.client.next_version import next_version
 
-SECONDS: Final = 120.0
+SECONDS: Final = 330.0
 """Time that a checkpoint may take."""
 
 
@@ -105,7 +105,8 @@ async def _make(client: Client, key: Key, source: str) -> VirtualMachineCheckpoi
                 found = await next_version(client, found)
     except TimeoutError as error:
         message = _why(found) or "its node does not report it"
-        raise Problem(f"checkpoint {key.name} is not complete: {message}") from error
+        hint = f"it may be later; kubectl delete vmcheckpoint {key.name} gives it up"
+        raise Problem(f"checkpoint {key.name} is not complete: {message}; {hint}") from error
     if found.has(FAILED):
         raise Problem(f"checkpoint {key.name} has failed: {_why(found)}")
     return found

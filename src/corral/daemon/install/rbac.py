@@ -110,8 +110,8 @@ _OWN_NAMESPACE = (
 _NODES = role(
     NODES_ROLE,
     rule(f"{READ} patch update", "kubevirt.io", "virtualmachineinstances"),
-    rule(f"{READ} patch", "corral.dev",
-         "virtualmachinecheckpoints virtualmachinecheckpoints/status"),
+    rule(READ, "corral.dev", "virtualmachinecheckpoints"),
+    rule("patch", "corral.dev", "virtualmachinecheckpoints/status"),
     rule(READ, "core", "endpoints namespaces nodes persistentvolumeclaims persistentvolumes pods "
          "serviceaccounts services"),
     rule(READ, "discovery.k8s.io", "endpointslices"),

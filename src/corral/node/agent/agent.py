@@ -108,7 +108,7 @@ class Agent:
             checkpoints=checkpoints,
             lease=lease,
         )
-        self._checkpoints = CheckpointSync(context, name, checkpoints, self._machines, hypervisor)
+        self._checkpoints = CheckpointSync(context, name, checkpoints, self._machines)
         self._fencing = (
             SelfFencing(context.client, name, lease, self._machines, watchdog)
             if lease is not None
@@ -116,7 +116,12 @@ class Agent:
         )
         self._heartbeat = self._new_heartbeat(context, lease)
         self.index = self._machines.index
-        self.vmi_metrics = VmiMetrics(name, self._machines.values, self.index.instance)
+        self.vmi_metrics = VmiMetrics(
+            name,
+            self._machines.values,
+            self.index.instance,
+            others=self._checkpoints.metrics.families,
+        )
         ports = Ports(host.network, host.destinations)
         self._guest_tasks = GuestTasks(
             context, self.index, self._machines.dependencies, host.images, ports

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import structlog
 
 from corral.api.conditions import set_condition
 from corral.api.errors import NotFound
@@ -18,9 +19,11 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
 from corral.client.client import Client
+from corral.failures import describe
 from corral.node.agent.machines import Machines
-from corral.node.hypervisor import Hypervisor, StuckError
+from corral.node.hypervisor import MemoryMisfitError, StartError
 from corral.node.machine.memory.checkpoint import CheckpointError
+from corral.node.metrics.checkpoint_metrics import CheckpointMetrics
 from corral.node.storage.checkpoint_files import Checkpoint, CheckpointFiles
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
@@ -32,6 +35,11 @@ _SWEEP: Final = Key("", "")
 """The key by which the files of deleted checkpoints are removed."""
 _WORKERS: Final = 2
 _RETRY_SECONDS: Final = 2.0
+_SWEEP_RETRY_SECONDS: Final = 60.0
+_PENDING: Final = "CheckpointPending"
+"""Reason of machines that wait for their checkpoint to be complete."""
+
+log = structlog.get_logger()
 
 
 class NodeCheckpoints:
@@ -40,15 +48,28 @@ class NodeCheckpoints:
     def __init__(self, client: Client, directory: Path) -> None:
         self._client = client
         self.directory = directory / DIRECTORY
+        self._files: dict[str, CheckpointFiles] = {}
 
     async def find(self, key: Key) -> CheckpointFiles:
-        """Return the files of a checkpoint, which may be absent here.  Raises ApiError."""
+        """Return the files of a checkpoint, which may be absent here.
+
+        Raises ApiError, StartError while it is not complete, and MemoryMisfitError if it never is.
+        """
         found = await self._client.get(VirtualMachineCheckpoint, key.name, key.namespace)
+        if found.has(FAILED):
+            raise MemoryMisfitError("the checkpoint has failed")
+        if not found.has(READY):
+            raise StartError(_PENDING, f"checkpoint {key.name} is not complete yet")
         return self.of(found.metadata.uid)
 
     def of(self, uid: str) -> CheckpointFiles:
         """Return the files of the checkpoint of a uid."""
-        return CheckpointFiles(self.directory / uid)
+        return self._files.setdefault(uid, CheckpointFiles(self.directory / uid))
+
+    def forget(self, uid: str) -> None:
+        """Forget the files of a checkpoint, which are removed."""
+        if (files := self._files.pop(uid, None)) is not None:
+            files.close()
 
 
 class CheckpointSync:
@@ -60,17 +81,18 @@ class CheckpointSync:
         node: str,
         checkpoints: NodeCheckpoints,
         machines: Machines,
-        hypervisor: Hypervisor,
     ) -> None:
         self._client = context.client
         self._clock = context.clock
         self._node = node
         self._files = checkpoints
         self._machines = machines
-        self._hypervisor = hypervisor
+        self._busy: set[str] = set()
+        """Uids of the checkpoints whose files are being made or removed."""
         self._queue: WorkQueue[Key] = WorkQueue()
         self._checkpoints = context.informers.of(VirtualMachineCheckpoint)
         self._instances = context.informers.of(VirtualMachineInstance)
+        self.metrics = CheckpointMetrics(node, self._checkpoints.items)
         self._checkpoints.index(_source_of)
         self._instances.index(_origin_of)
         self._checkpoints.handle(self._on_checkpoint)
@@ -90,91 +112,109 @@ class CheckpointSync:
         await self._controller.run()
 
     async def sync(self, key: Key) -> Result | None:
-        """Make a checkpoint, or report its forks.  Raises ApiError."""
+        """Make a checkpoint, or report its forks.  Raises ApiError and OSError."""
         if key == _SWEEP:
-            await self._sweep()
-            return None
+            return await self._sweep()
         checkpoint = self._checkpoints.get(key)
         if checkpoint is None or checkpoint.metadata.deletion_timestamp:
             return None
         if checkpoint.is_final:
+            self._retry_pending(checkpoint)
             await self._count_forks(checkpoint)
             return None
-        files = self._files.of(checkpoint.metadata.uid)
-        if (made := await asyncio.to_thread(files.read)) is not None:
+        made = await asyncio.to_thread(self._files.of(checkpoint.metadata.uid).read)
+        if made is not None:  # by an earlier manager, which did not report it any more
             await self._complete(checkpoint, made)
             return None
-        source = self._instances.get(Key(key.namespace, checkpoint.spec.source.name))
-        if source is not None and source.status.node_name == self._node:
-            return await self._make(checkpoint, source, files)
-        return await self._discard(files)
+        return await self._sync_unfinished(checkpoint)
+
+    async def _sync_unfinished(self, checkpoint: VirtualMachineCheckpoint) -> Result | None:
+        source = self._instances.get(
+            Key(checkpoint.metadata.namespace, checkpoint.spec.source.name)
+        )
+        begun = checkpoint.status.source_uid
+        if begun and (source is None or source.metadata.uid != begun):
+            if checkpoint.status.node == self._node:
+                why = "the VMI has ended before the checkpoint was complete"
+                await self._fail(checkpoint, CheckpointError("SourceNotFound", why))
+            return None
+        if source is None or source.status.node_name != self._node:
+            return None
+        return await self._make(checkpoint, source)
 
     async def _make(
-        self,
-        checkpoint: VirtualMachineCheckpoint,
-        source: VirtualMachineInstance,
-        files: CheckpointFiles,
+        self, checkpoint: VirtualMachineCheckpoint, source: VirtualMachineInstance
     ) -> Result | None:
         machine = self._machines.index.machine_of_instance(source.key, source.metadata.uid)
         if machine is None or source.status.phase != "Running":
             await self._wait(checkpoint, "SourceNotRunning", "the VMI does not run yet")
-            return await self._discard(files)
-        await self._wait(checkpoint, "InProgress", "the checkpoint is being made")
+            return None
+        uid = checkpoint.metadata.uid
+        if uid in self._busy:
+            return Result(_RETRY_SECONDS)
+        begun = {"sourceUID": source.metadata.uid}
+        await self._wait(checkpoint, "InProgress", "the checkpoint is being made", begun)
+        self._busy.add(uid)
+        files, now = self._files.of(uid), asyncio.get_running_loop().time
+        began = now()
         try:
-            made = await self._machines.checkpoint(machine, source, files)
+            made = await self._machines.checkpoint(machine, source, files, str(checkpoint.key))
         except CheckpointError as error:
-            return await self._not_made(checkpoint, files, error)
+            await asyncio.to_thread(files.remove)
+            if not error.is_transient:
+                await self._fail(checkpoint, error)
+                return None
+            await self._wait(checkpoint, error.reason, error.message)
+            return Result(_RETRY_SECONDS)
+        finally:
+            self._busy.discard(uid)
+        self.metrics.completed(now() - began, made.pause_seconds)
         await self._complete(checkpoint, made)
         return None
 
-    async def _discard(self, files: CheckpointFiles) -> Result | None:
-        """Remove what an attempt has left, which was interrupted; its writer may run on."""
-        if not files.directory.exists():
-            return None
-        try:
-            await self._hypervisor.end(files.writer)  # first: its lock is among the files
-        except StuckError:
-            return Result(_RETRY_SECONDS)
-        await asyncio.to_thread(files.remove)
-        return None
+    def _retry_pending(self, checkpoint: VirtualMachineCheckpoint) -> None:
+        """Retry the starts of VMIs that wait for a checkpoint."""
+        for vmi in self._instances.indexed(_origin_of, str(checkpoint.key)):
+            machine = self._machines.index.machine_of_instance(vmi.key, vmi.metadata.uid)
+            trouble = machine.facts.trouble if machine is not None else None
+            if machine is not None and trouble is not None and trouble.reason == _PENDING:
+                machine.retry()
 
-    async def _not_made(
+    async def _wait(
         self,
         checkpoint: VirtualMachineCheckpoint,
-        files: CheckpointFiles,
-        error: CheckpointError,
-    ) -> Result | None:
-        """Report why there is no checkpoint; try again if it may be possible soon."""
-        if error.is_transient:
-            await self._wait(checkpoint, error.reason, error.message)
-            return Result(_RETRY_SECONDS)
-        if (again := await self._discard(files)) is not None:
-            return again
-        await self._fail(checkpoint, error)
-        return None
-
-    async def _wait(self, checkpoint: VirtualMachineCheckpoint, reason: str, message: str) -> None:
-        await self._write(checkpoint, {"node": self._node}, (READY, "False", reason, message))
+        reason: str,
+        message: str,
+        status: Document | None = None,
+    ) -> None:
+        """Report why the checkpoint is not complete yet."""
+        status = {"node": self._node, **(status or {})}
+        await self._write(checkpoint, status, (READY, "False", reason, message))
 
     async def _fail(self, checkpoint: VirtualMachineCheckpoint, error: CheckpointError) -> None:
+        self.metrics.failed(error.reason)
         failed = (FAILED, "True", error.reason, error.message)
-        await self._write(checkpoint, {}, (READY, "False", error.reason, ""), failed)
+        await self._write(checkpoint, {}, (READY, "False", error.reason, error.message), failed)
 
     async def _complete(self, checkpoint: VirtualMachineCheckpoint, made: Checkpoint) -> None:
         status = {
             "node": self._node,
             "identity": made.identity,
+            "creationTime": made.taken_at,
             "sizeBytes": made.bytes,
             "digest": f"sha256:{made.digest}",
             "forks": self._forks(checkpoint),
         }
         try:
-            await self._write(checkpoint, status, (READY, "True", "Complete", ""))
+            message = f"VMIs can start from it on node {self._node}"
+            await self._write(checkpoint, status, (READY, "True", "Complete", message))
         except NotFound:  # it was deleted meanwhile
             self._queue.add(_SWEEP)
 
     async def _count_forks(self, checkpoint: VirtualMachineCheckpoint) -> None:
         forks = self._forks(checkpoint)
+        if not forks:
+            self._files.of(checkpoint.metadata.uid).close()
         if checkpoint.status.node == self._node and checkpoint.status.forks != forks:
             await self._write(checkpoint, {"forks": forks})
 
@@ -197,18 +237,40 @@ class CheckpointSync:
             VirtualMachineCheckpoint, checkpoint.key, change, subresource="status"
         )
 
-    async def _sweep(self) -> None:
-        """Remove the files of checkpoints that are deleted."""
+    async def _sweep(self) -> Result | None:
+        """Remove the files of deleted checkpoints, and of attempts that were interrupted.
+
+        The API server is asked about each: an object that is damaged is in no list.  Raises
+        ApiError.
+        """
+        failed = False
         present = {each.metadata.uid for each in self._checkpoints.items()}
         for directory in await asyncio.to_thread(_listed, self._files.directory):
-            if directory.name in present:
+            uid = directory.name
+            files = self._files.of(uid)
+            made = await asyncio.to_thread(files.read)
+            if uid in self._busy or (made is not None and uid in present):
                 continue
-            files = CheckpointFiles(directory)
+            self._busy.add(uid)
             try:
-                await self._hypervisor.end(files.writer)
-            except StuckError:
-                continue  # the next sweep tries again
-            await asyncio.to_thread(files.remove)
+                if made is None or await self._is_deleted(uid, made):
+                    await asyncio.to_thread(files.remove)
+                    self._files.forget(uid)
+            except OSError as error:
+                log.warning("a checkpoint stays on disk", uid=uid, error=describe(error))
+                failed = True
+            finally:
+                self._busy.discard(uid)
+        return Result(_SWEEP_RETRY_SECONDS) if failed else None
+
+    async def _is_deleted(self, uid: str, made: Checkpoint) -> bool:
+        """Return whether the API server has no such object.  Raises ApiError."""
+        namespace, _, name = made.key.partition("/")
+        try:
+            found = await self._client.get(VirtualMachineCheckpoint, name, namespace)
+        except NotFound:
+            return True
+        return found.metadata.uid != uid
 
     def _on_checkpoint(
         self, _old: VirtualMachineCheckpoint | None, new: VirtualMachineCheckpoint | None

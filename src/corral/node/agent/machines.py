@@ -208,15 +208,14 @@ class Machines:
                 other.retry()
 
     async def checkpoint(
-        self, machine: Machine, vmi: VirtualMachineInstance, files: CheckpointFiles
+        self, machine: Machine, vmi: VirtualMachineInstance, files: CheckpointFiles, key: str
     ) -> Checkpoint:
-        """Make a checkpoint of a machine.  Raises CheckpointError."""
+        """Make the checkpoint of a key of a machine.  Raises CheckpointError."""
         try:
             guest = machine.guest
         except GuestError as error:
             raise CheckpointError("NotRunning", str(error), is_transient=True) from error
-        prepare = partial(self._prepare, machine, vmi)
-        return await machine.checkpoint.make(files, guest, vmi, prepare)
+        return await machine.checkpoint.make(files, guest, vmi, key)
 
     async def _prepare(
         self, machine: Machine, vmi: VirtualMachineInstance | None

@@ -8,14 +8,13 @@ import asyncio
 import os
 import struct
 import time
-from contextlib import suppress
 from typing import Final
 
 from corral.aio import wait_at_most
 from corral.api.kinds.vmi.derived import host_name
 from corral.api.kinds.vmi.fork_state import RENEWED, SHARED
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.hypervisor import GuestError, RefusedError
+from corral.node.hypervisor import GuestError
 from corral.node.machine.lifecycle import Machine
 from corral.node.state.events import MachineEvents
 
@@ -52,6 +51,7 @@ It is for guests without Perl and Python.  Without RNDRESEEDCRNG, Linux uses wha
 
 SCRIPT: Final = """
 name=$1 id=$2
+fail() { echo "$1" >&2; exit 1; }
 reseed() {
     for run in 'perl -e exit(!ioctl(STDOUT,0x5207,0))' \\
         'python3 -c __import__("fcntl").ioctl(1,0x5207)'; do
@@ -66,14 +66,19 @@ reseed() {
     return 1
 }
 cat > /dev/urandom
-reseed "$3" || { echo "the kernel cannot be made to reseed its random numbers" >&2; exit 1; }
+reseed "$3" || fail "the kernel cannot be made to reseed its random numbers"
+date -s "@$4" > /dev/null || fail "its clock cannot be set"
 hostname "$name"
 [ ! -e /etc/hostname ] || echo "$name" > /etc/hostname
 if [ -r /usr/lib/demo/name ]; then . /usr/lib/demo/name; name_host "$name"; fi
 [ ! -e /etc/machine-id ] || echo "$id" > /etc/machine-id
 if [ -n "$(ls /etc/ssh/ssh_host_*_key 2> /dev/null)" ]; then
+    new=$(mktemp -d /etc/ssh/new.XXXXXX) && mkdir -p $new/etc/ssh &&
+        ssh-keygen -A -f $new > /dev/null && ls $new/etc/ssh/ssh_host_*_key > /dev/null ||
+        fail "ssh-keygen makes no new host keys"
     rm -f /etc/ssh/ssh_host_*
-    ssh-keygen -A > /dev/null
+    mv $new/etc/ssh/* /etc/ssh/ || fail "the new host keys cannot be put into /etc/ssh"
+    rm -rf $new
     for service in ssh sshd; do
         systemctl try-restart $service || rc-service $service restart
     done 2> /dev/null
@@ -81,11 +86,14 @@ fi
 if [ -n "$(ls /etc/dropbear/*_host_key 2> /dev/null)" ]; then
     rm -f /etc/dropbear/*_host_key
     killall dropbear
-    dropbear -R
+    dropbear -R || fail "dropbear does not start again"
 fi
 exit 0
 """
-"""Arguments: host name, machine-id, and ``RESEED`` for printf; input: random bytes."""
+"""Arguments: host name, machine-id, ``RESEED`` for printf, and the time; input: random bytes.
+
+The agent's own command for the clock needs hwclock, which small guests lack.
+"""
 
 
 async def renew(machine: Machine, vmi: VirtualMachineInstance, recorder: MachineEvents) -> None:
@@ -111,12 +119,14 @@ async def _failure(machine: Machine, vmi: VirtualMachineInstance) -> str:
         return "it has no guest agent"
     try:
         agent = machine.guest.agent
-        with suppress(RefusedError):
-            await agent.set_time(time.time())
         machine_id = vmi.metadata.uid.replace("-", "")
         program = "".join(f"\\{byte:03o}" for byte in RESEED)
-        command = ("/bin/sh", "-c", SCRIPT, "sh", host_name(vmi), machine_id, program)
+        arguments = (host_name(vmi), machine_id, program, str(round(time.time())))
+        command = ("/bin/sh", "-c", SCRIPT, "sh", *arguments)
         done = await agent.run(command, os.urandom(_SEED_BYTES))
     except GuestError as error:
         return str(error)
-    return done.errors.decode(errors="replace")[:200] if done.exit_code else ""
+    if not done.exit_code:
+        return ""
+    errors = done.errors.decode(errors="replace")[:200]
+    return errors or f"its program has ended with exit code {done.exit_code}"

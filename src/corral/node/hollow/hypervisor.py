@@ -167,6 +167,10 @@ class Hollow:
         guest = self.guests[directory] = HollowGuest(self, directory, state)
         return guest
 
+    async def split(self, saved: Path, memory: Path, devices: Path) -> None:
+        await asyncio.to_thread(memory.touch)
+        await asyncio.to_thread(saved.rename, devices)
+
     async def end(self, directory: Path) -> None:
         if (guest := await self.find(directory)) is not None:
             await guest.destroy()
@@ -383,7 +387,10 @@ class HollowGuest:
     async def reboot(self) -> None:
         await self.reset()
 
-    async def save(self, descriptor: int, *, without_pages: bool = False) -> None:  # noqa: ARG002
+    async def runs(self) -> bool:
+        return not (self._paused or self._state.halted or self._state.stopped)
+
+    async def save(self, descriptor: int) -> None:
         self._cancel_timers()
         self._account()
         self._state.stopped = True

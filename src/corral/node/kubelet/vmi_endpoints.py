@@ -50,8 +50,8 @@ class VmiEndpoints:
             "filesystemlist": _filesystem_list,
         }
         actions: Mapping[str, Callable[[Machine, Request], Awaitable[None]]] = {
-            "pause": lambda machine, _: machine.guest.pause(),
-            "unpause": lambda machine, _: machine.guest.resume(),
+            "pause": lambda machine, _: machine.pause(),
+            "unpause": lambda machine, _: machine.unpause(),
             "softreboot": lambda machine, _: machine.guest.reboot(),
             "reset": lambda machine, _: machine.guest.reset(),
             "freeze": self._freeze,
@@ -157,6 +157,7 @@ class VmiEndpoints:
         self, action: Callable[[Machine, Request], Awaitable[None]], request: Request
     ) -> Response:
         machine = self._machine(request.path_params)
+        await machine.checkpoint.idle.wait()
         if machine.facts.saving:
             raise Conflict("the memory of the VMI is being saved: retry if it does not end")
         try:

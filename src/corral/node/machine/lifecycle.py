@@ -134,8 +134,7 @@ class Machine:
         )
         targets = self._targets = targets if targets is not None else MigrationTargets()
         self.departure = Departure(self._state, targets.reach, networking, self._leases)
-        idle = (self._save.idle, self.departure.idle)
-        self.checkpoint = MemoryCheckpoint(self._state, hypervisor, networking, idle)
+        self.checkpoint = MemoryCheckpoint(self._state, hypervisor.split, self._recheck.set)
         self.arrival = Arrival(
             self._state,
             hypervisor=hypervisor,
@@ -190,6 +189,7 @@ class Machine:
             self._stop.set()
             self._save.request("")
             self.departure.cancel()
+            self.checkpoint.cancel()
             if self._guest is not None and seconds > 0:
                 self._recorder.vmi_event("Normal", "ShuttingDown", "Signaled Graceful Shutdown")
 
@@ -233,6 +233,16 @@ class Machine:
         if self._guest is None or self.facts.ended:
             raise GuestError("the machine does not run")
         return self._guest
+
+    async def pause(self) -> None:
+        """Stop the vCPUs, until ``unpause``.  Raises GuestError."""
+        async with self._state.vcpus:
+            await self.guest.pause()
+
+    async def unpause(self) -> None:
+        """Run the vCPUs.  Raises GuestError."""
+        async with self._state.vcpus:
+            await self.guest.resume()
 
     def report_monitor(self, why: str) -> None:
         """Report why QEMU hangs; an empty ``why``: it answers again."""
@@ -435,6 +445,15 @@ class Machine:
         """Follow a guest to its end, or until the connection to it is lost."""
         if not self.facts.elsewhere:
             self._targets.directories[self.record.uid] = self.directory
+        try:
+            await self._follow_changes(guest, vmi, prepare)
+        finally:
+            await self.checkpoint.finish(guest)
+        self._slot = None
+
+    async def _follow_changes(
+        self, guest: Guest, vmi: VirtualMachineInstance | None, prepare: Prepare
+    ) -> None:
         async with Background() as tasks:
             tasks.when(self._stop, self._shut_down, guest, name="shut down")
             tasks.start(guest.watch(), name="watch")
@@ -470,7 +489,6 @@ class Machine:
                 self._state.record_outcome(facts)
                 if facts.outcome is not None:
                     await self._limits.destroy(guest)
-        self._slot = None
 
     async def _change_limits(self, guest: Guest) -> None:
         await self._limits.change(self._bounds, guest)
@@ -504,8 +522,8 @@ class Machine:
         """
         now, listens = asyncio.get_running_loop().time, False
         while (left := self._deadline - now()) > 0 and self._executes(guest):
-            is_idle = self._save.idle.is_set() and self.departure.idle.is_set()
-            if is_idle and not self.facts.silent:
+            busy = (self._save, self.departure, self.checkpoint)
+            if all(each.idle.is_set() for each in busy) and not self.facts.silent:
                 agent = self.facts.agent_connected
                 listens = listens or agent or await guest.listens_to_power_button()
                 if not listens:

@@ -4,6 +4,7 @@ The record says that the guest has been started before it is, so a guest that wa
 never started again, whenever the manager is killed.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -155,8 +156,12 @@ class Startup:
 
     async def _fork_from(self, origin: Origin, definition: Definition, prepare: Prepare) -> None:
         try:
-            forked = replace(definition, memory=origin.memory, pages=origin.pages)
-            await self._start(forked, partial(self._fork.resume, origin))
+            pages = await origin.open_pages()
+            try:
+                forked = replace(definition, memory=origin.memory, pages=pages)
+                await self._start(forked, partial(self._fork.resume, origin))
+            finally:
+                os.close(pages)
         except MemoryMisfitError as error:
             await self._fork.give_up(origin, describe(error))
             await self._attempt(definition.vmi, prepare)

@@ -49,10 +49,17 @@ def log_step(uid: str, step: str) -> None:
 
 
 class VmiMetrics:
-    """Collects the metrics of one node's machines, and of the stages of their starts."""
+    """Collects the metrics of one node's machines, of the stages of their starts, and others."""
 
-    def __init__(self, node: str, machines: ListMachines, find_vmi: FindVMI) -> None:
+    def __init__(
+        self,
+        node: str,
+        machines: ListMachines,
+        find_vmi: FindVMI,
+        others: Callable[[], Iterable[Family]] = tuple,
+    ) -> None:
         self._node = node
+        self._others = others
         self._machines = machines
         self._find_vmi = find_vmi
         self._stages = Stages(*START_STAGES, START_BOUNDS)
@@ -84,7 +91,7 @@ class VmiMetrics:
         for vmi, downtime in self._downtimes.latest(self._find_vmi):
             labels = self._labels(vmi) if vmi is not None else self._named(downtime.vmi)
             families.add_downtime(labels, downtime.seconds)
-        return [*families, self._stages.family(), self._downtimes.family()]
+        return [*families, self._stages.family(), self._downtimes.family(), *self._others()]
 
     async def _add(self, machine: Machine, families: MachineFamilies) -> None:
         vmi = self._find_vmi(machine.record.uid)

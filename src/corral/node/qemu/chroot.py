@@ -44,16 +44,26 @@ _SETTINGS = ("etc/ld.so.cache", "etc/ld.so.conf", "etc/ld.so.conf.d", "etc/alter
 """Files of the dynamic linker, and alternatives."""
 OVERCOMMIT = Path("/proc/sys/vm/overcommit_memory")
 """The host's overcommit of memory; QEMU reads it if it reserves room that it does not use yet."""
+OWN_PROC = Path("/processes")
+"""A proc(5) in a root directory; the file of ``OVERCOMMIT`` would be missing from it."""
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 
 T = TypeVar("T")
 
 
-def within(place: Path, program: str, files: Sequence[Path], function: Callable[[], T]) -> T:
+def within(
+    place: Path,
+    program: str,
+    files: Sequence[Path],
+    function: Callable[[], T],
+    *,
+    has_own_process: bool = False,
+) -> T:
     """Call a function in a root directory of its own, which the calling thread never leaves.
 
     Run it in a thread of its own (``apart``).  ``place``: a directory to mount the root on, which
-    only this mount namespace sees.  ``files``: devices and files that it also has, by their paths.
+    only this mount namespace sees.  ``files``: devices and files that it also has, by their paths;
+    ``has_own_process``: whether it has a proc(5) with the processes of its user, at ``OWN_PROC``.
     Raises OSError.
     """
     shown = [*_trees(program), *_files(files)]
@@ -64,6 +74,8 @@ def within(place: Path, program: str, files: Sequence[Path], function: Callable[
     kept = os.umask(0o022)  # of this thread alone, after unshare: QEMU's user must have access
     for one in shown:
         _show(one)
+    if has_own_process:
+        _show_own_process()
     _copy(OVERCOMMIT)
     os.umask(kept)
     mount(None, ".", _MS_REMOUNT | _MS_RDONLY | _BARE)
@@ -110,6 +122,13 @@ def _show(path: Path) -> None:
                 len(_READ_ONLY),
             )
         )
+
+
+def _show_own_process() -> None:
+    """Mount a /proc without settings of the kernel, and without processes of other users."""
+    here = OWN_PROC.relative_to("/")
+    here.mkdir()
+    mount("proc", str(here), _BARE | _MS_RDONLY, "proc", b"subset=pid,hidepid=invisible")
 
 
 def _copy(path: Path) -> None:

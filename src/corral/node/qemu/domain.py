@@ -1,9 +1,9 @@
 """The input of a QEMU command line, after everything that needs I/O.
 
 ``Domain`` is the VMI with its drives; ``Handles`` are the descriptors that the process inherits.
-QEMU opens nothing by path but the memory of a fork (ADR 0095): its user cannot enter the manager's
-directories, and a descriptor that was opened for reading cannot be written, even by a compromised
-process.
+QEMU opens nothing by path but the memory of a fork, a descriptor of its own (ADR 0095): its user
+cannot enter the manager's directories, and a descriptor that was opened for reading cannot be
+written, even by a compromised process.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.hypervisor import Drive, Pages
+from corral.node.hypervisor import Drive
 
 
 class Accelerator(Enum):
@@ -52,7 +52,8 @@ class Domain:
 
     ``resumes``: from a saved memory or another machine's, instead of booting; ``machine_type``: of
     that machine, instead of the VMI's; ``is_strict``: the host promises no more memory than it has;
-    ``pages``: the file that its memory is in, which QEMU opens by its path.
+    ``pages``: the
+    path of a descriptor of a sealed file whose pages it starts with.
     """
 
     vmi: VirtualMachineInstance
@@ -62,7 +63,7 @@ class Domain:
     resumes: bool = False
     machine_type: str = ""
     is_strict: bool = False
-    pages: Pages | None = None
+    pages: Path | None = None
 
 
 def option(name: str, **values: Any) -> list[str]:

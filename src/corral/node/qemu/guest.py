@@ -155,11 +155,15 @@ class QemuGuest:
     async def pause(self) -> None:
         await self._monitor.order("stop")
 
-    async def save(self, descriptor: int, *, without_pages: bool = False) -> None:
+    async def runs(self) -> bool:
+        status = await self._monitor.execute("query-status")
+        return bool(status["running"])
+
+    async def save(self, descriptor: int) -> None:
         """Stop and save the guest; STOP and RESUME are not reported until it is resumed."""
         self._saving = True
         await memories.stop(self._monitor)
-        await memories.save(self._monitor, descriptor, self._saves, without_pages=without_pages)
+        await memories.save(self._monitor, descriptor, self._saves)
 
     async def cancel_save(self) -> None:
         """Cancel a save, also an earlier manager's: QEMU would complete it and stop the guest.
@@ -215,18 +219,12 @@ class QemuGuest:
         """Report whether its guest is stopped; QEMU's state is ``inmigrate`` until then."""
         return self._state in {_RECEIVED, "paused"}
 
-    async def load(self, memory: Memory, *, without_pages: bool = False) -> None:
+    async def load(self, memory: Memory) -> None:
         """Load a saved memory: the guest resumes from there with ``resume``.
 
-        ``without_pages``: it lacks what is in a file.  Raises MemoryMisfitError and MonitorError.
+        Raises MemoryMisfitError and MonitorError.
         """
-        await memories.load(
-            self._monitor,
-            memory.file,
-            await self.shape(),
-            memory.shape,
-            without_pages=without_pages,
-        )
+        await memories.load(self._monitor, memory.file, await self.shape(), memory.shape)
         self._state = "loaded"
 
     async def replug(self, vmi: VirtualMachineInstance) -> None:

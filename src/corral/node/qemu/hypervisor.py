@@ -30,7 +30,7 @@ from corral.node.hypervisor import (
     StartError,
     StuckError,
 )
-from corral.node.qemu import chroot
+from corral.node.qemu import chroot, saved_stream
 from corral.node.qemu.accelerator_probe import (
     KVM,
     Finding,
@@ -41,6 +41,7 @@ from corral.node.qemu.accelerator_probe import (
 from corral.node.qemu.argv import QEMU, argv
 from corral.node.qemu.devices.disks import node_of
 from corral.node.qemu.devices.interfaces import unplugged
+from corral.node.qemu.devices.memory import RAM
 from corral.node.qemu.domain import Accelerator, Domain, Handles
 from corral.node.qemu.guest import AGENT, MONITOR, SERIAL, QemuGuest, kill
 from corral.node.qemu.monitor import Monitor, MonitorError
@@ -213,12 +214,14 @@ class Qemu:
                 discard=lambda spawned: spawned[0].release(),
             )
         except OSError as error:
-            raise StartError("StartFailed", f"QEMU cannot be started: {describe(error)}") from error
+            why = f"QEMU cannot be started: {describe(error)}"
+            if definition.pages is not None:
+                raise MemoryMisfitError(why) from error
+            raise StartError("StartFailed", why) from error
         try:
             guest = await self._connect(directory, process, links_down)
             if definition.memory is not None:
-                without_pages = definition.pages is not None
-                await guest.load(definition.memory, without_pages=without_pages)
+                await guest.load(definition.memory)
         except MemoryMisfitError as error:
             await process.end()
             raise MemoryMisfitError(qemu_output(directory) or str(error)) from error
@@ -227,8 +230,14 @@ class Qemu:
             if volume := busy_volume(definition):
                 why = f'the disk of volume "{volume}" {BUSY}'
                 raise StartError("StartFailed", why, busy=volume) from error
-            raise StartError("StartFailed", qemu_output(directory) or str(error)) from error
+            output = qemu_output(directory)
+            if output and definition.pages is not None:
+                raise MemoryMisfitError(output) from error
+            raise StartError("StartFailed", output or str(error)) from error
         return guest
+
+    async def split(self, saved: Path, memory: Path, devices: Path) -> None:
+        await finished(asyncio.to_thread(saved_stream.split, saved, memory, devices, RAM))
 
     async def _spawn(
         self, definition: Definition, finding: Finding
@@ -250,22 +259,33 @@ class Qemu:
                 resumes=definition.memory is not None or definition.receives,
                 machine_type=_received_type(definition, finding.machine_types),
                 is_strict=_is_strict(),
-                pages=definition.pages,
+                pages=self._path_of(definition.pages),
             )
+            pages = [definition.pages] if definition.pages is not None else []
             start = partial(
                 launch,
                 [*privileges(user), *argv(domain, program=self._program)],
-                descriptors=[lock, *handles.all()],
+                descriptors=[lock, *handles.all(), *pages],
                 output=output,
             )
             if not self._shares_root:
                 shown = [KVM] if accelerator is Accelerator.KVM else []
-                if definition.pages is not None:
-                    shown.append(definition.pages.path)
-                start = partial(chroot.within, definition.directory, self._program, shown, start)
+                start = partial(
+                    chroot.within,
+                    definition.directory,
+                    self._program,
+                    shown,
+                    start,
+                    has_own_process=definition.pages is not None,
+                )
             network = definition.network
             pid = await (own_thread(start) if network is None else network.call(start))
             return Process.of_child(pid, definition.directory), unplugged(domain)
+
+    def _path_of(self, pages: int | None) -> Path | None:
+        """Return the path by which QEMU opens a descriptor that it inherits."""
+        processes = Path("/proc") if self._shares_root else chroot.OWN_PROC
+        return processes / "self/fd" / str(pages) if pages is not None else None
 
     async def _connect(
         self, directory: Path, process: Process, links_down: Sequence[str] = ()

@@ -28,6 +28,7 @@ ENDS = frozenset({COMPLETED, "failed", "cancelled"})
 ACTIVE = frozenset({"setup", "active", "device", "cancelling", "pre-switchover"})
 _STOPPED = frozenset({"paused", "io-error"})
 _NAME = "memory"  # of the descriptor on its way to QEMU
+_FINALIZED_SECONDS = 0.001
 UNBOUNDED = 1 << 40  # bytes a second; QEMU limits migrations for the network's sake by default
 
 # Options of the host's side, and those that only firmware reads when a guest boots: they may differ
@@ -66,15 +67,10 @@ async def _state(monitor: Monitor) -> str:
     return state
 
 
-async def save(
-    monitor: Monitor, descriptor: int, ends: asyncio.Queue[str], *, without_pages: bool = False
-) -> None:
-    """Write a stopped guest's memory; ``ends`` gets the result.  Raises MonitorError.
-
-    ``without_pages``: leave out memory that is in a shared file.
-    """
+async def save(monitor: Monitor, descriptor: int, ends: asyncio.Queue[str]) -> None:
+    """Write a stopped guest's memory; ``ends`` gets the result.  Raises MonitorError."""
     await cancel(monitor, ends)
-    await set_capabilities(monitor, without_pages=without_pages)
+    await set_capabilities(monitor)
     await monitor.execute("migrate-set-parameters", {"max-bandwidth": UNBOUNDED})
     await monitor.lend(descriptor, "getfd", {"fdname": _NAME})
     await monitor.execute("migrate", {"uri": f"fd:{_NAME}"})
@@ -90,6 +86,9 @@ async def cancel(monitor: Monitor, ends: asyncio.Queue[str]) -> None:
         await ends.get()
     while not ends.empty():
         ends.get_nowait()
+    # QEMU reports the end some instructions before the guest may run again, and no event then.
+    while await _state(monitor) == "finish-migrate":  # noqa: ASYNC110
+        await asyncio.sleep(_FINALIZED_SECONDS)
 
 
 async def load(
@@ -97,18 +96,14 @@ async def load(
     file: Path,
     shape: Sequence[str],
     saved: Sequence[str],
-    *,
-    without_pages: bool = False,
 ) -> None:
     """Read a memory that was saved from a machine of the shape ``saved``.
-
-    ``without_pages``: it lacks memory that is in a file.
 
     Raises MemoryMisfitError, after which this QEMU is unusable, and MonitorError.
     """
     if why := _difference(saved, shape):
         raise MemoryMisfitError(why)
-    await set_capabilities(monitor, without_pages=without_pages)
+    await set_capabilities(monitor)
     try:
         descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError as error:
@@ -138,7 +133,6 @@ async def set_capabilities(
     *,
     pause_before_switchover: bool = False,
     auto_converge: bool = False,
-    without_pages: bool = False,
 ) -> None:
     """Set all capabilities of a migration, as those of an earlier one would stay.
 
@@ -148,7 +142,6 @@ async def set_capabilities(
         "events": True,
         "pause-before-switchover": pause_before_switchover,
         "auto-converge": auto_converge,
-        "x-ignore-shared": without_pages,
     }
     listed = [{"capability": name, "state": state} for name, state in states.items()]
     await monitor.execute("migrate-set-capabilities", {"capabilities": listed})

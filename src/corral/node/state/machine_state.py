@@ -1,5 +1,6 @@
 """The state of one machine, which its parts share: observed facts, the record on disk, events."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -57,9 +58,14 @@ class MachineState:
             never_ran=record.never_ran,
             migration=_migration(record),
             fork=ForkState(record.fork, record.fork_message) if record.fork else None,
+            saving=record.stands_still,
         )
         self.recorder = recorder
         self.step = step
+        self.turn = asyncio.Lock()
+        """Held while its memory is saved, sent, or copied: by one part at a time."""
+        self.vcpus = asyncio.Lock()
+        """Held while vCPUs are stopped and run again, so that nobody else's request is undone."""
 
     def set_facts(self, facts: Facts) -> None:
         if facts != self.facts:

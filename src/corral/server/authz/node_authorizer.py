@@ -204,13 +204,15 @@ class NodeAuthorizer:
         return attributes.verb in _CHANGE | {"get"} and self._graph.places(node, key)
 
     def _checkpoint(self, node: str, attributes: Attributes) -> bool:
-        """Check that the source of a checkpoint is on the node, or the files of it are."""
+        """Check that a checkpoint is of this node, or that its source is, and nobody has begun."""
         if attributes.subresource != "status" or attributes.verb not in _CHANGE:
             return False
         checkpoint = self._document(storage(CHECKPOINT), attributes)
         source = at(checkpoint or {}, "spec", "source", "name") or ""
         recorded = at(checkpoint or {}, "status", "node")
-        return recorded == node or self._graph.places(node, Key(attributes.namespace, source))
+        if recorded:
+            return bool(recorded == node)
+        return self._graph.places(node, Key(attributes.namespace, source))
 
     def _named(self, node: str, attributes: Attributes) -> bool:
         """Check that an object is named; a list or watch must select it by ``metadata.name``."""

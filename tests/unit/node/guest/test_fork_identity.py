@@ -76,6 +76,14 @@ async def test_the_guest_gets_its_name_and_id_and_a_seed_of_its_own():
 
 
 @pytest.mark.looptime
+async def test_a_program_that_was_killed_without_a_word_has_not_renewed_the_identity():
+    killed, events = Finished(exit_code=137), []
+    await renew(Machine(Agent(killed, Finished(exit_code=0))), VMI, recorder(events))
+    assert [reason for reason, _ in events] == [SHARED, RENEWED]
+    assert "exit code 137" in events[0][1]
+
+
+@pytest.mark.looptime
 async def test_a_guest_that_refuses_is_reported_once_and_asked_again():
     refusals = [GuestError("guest-exec is disabled")] * 2
     failure = Finished(exit_code=1, errors=b"no reseed")

@@ -11,6 +11,7 @@ import pytest
 from starlette.testclient import TestClient, WebSocketDenialResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from corral.aio import Signal
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.node import streams
@@ -39,9 +40,16 @@ class Machine:
         self.facts = Facts(state=State.RUNNING, addresses=("127.0.0.1",), agent_connected=True)
         self.record = SimpleNamespace(uid="uid", instance="vm")
         self.trouble = None
+        self.checkpoint = SimpleNamespace(idle=Signal(is_set=True))
 
     def set_facts(self, facts):
         self.facts = facts
+
+    async def pause(self):
+        await self.guest.pause()
+
+    async def unpause(self):
+        await self.guest.resume()
 
     @property
     def guest(self):

@@ -1,5 +1,7 @@
 """A checkpoint on disk: what is linked, what is copied, and what shows that it was changed."""
 
+import ctypes
+import mmap
 import os
 
 import pytest
@@ -7,7 +9,13 @@ import pytest
 from corral.node.hypervisor import MemoryMisfitError
 from corral.node.storage.checkpoint_files import Checkpoint, CheckpointFiles, copied_bytes
 
-MADE = Checkpoint(instance="default/vm", identity="uid", shape=("QEMU 7.2",))
+MADE = Checkpoint(
+    key="default/base",
+    instance="default/vm",
+    identity="uid",
+    taken_at="2026-01-01T00:00:00Z",
+    shape=("QEMU 7.2",),
+)
 
 
 @pytest.fixture
@@ -32,11 +40,9 @@ def sealed(files, folder):
     return write(files, folder)
 
 
-def write(files, folder):
-    files.memory.write_bytes(b"all of its memory")
-    descriptor = files.open_devices()
-    os.write(descriptor, b"its devices")
-    os.close(descriptor)
+def write(files, folder, memory=b"all of its memory"):
+    files.memory.write_bytes(memory)
+    files.devices.write_bytes(b"its devices")
     files.copy_disks(sorted(folder.iterdir()))
     return files.seal(MADE)
 
@@ -49,7 +55,7 @@ def test_a_checkpoint_reads_back_as_written(files, sealed):
     assert files.read() == sealed
     assert set(sealed.disks) == {"root.image.qcow2", "root.qcow2"}
     files.check(sealed)
-    assert not files.writer.exists()
+    assert not files.saved.exists()
 
 
 def test_only_its_owner_reaches_the_files(files, sealed):
@@ -91,7 +97,61 @@ def test_a_new_attempt_removes_what_an_earlier_one_has_left(files, sealed):
     files.begin()
     assert files.read() is None
     assert not files.devices.exists()
-    assert files.memory.stat().st_size == 0
+    assert not files.memory.exists()
+
+
+def test_a_saved_guest_has_its_room_on_the_disk_until_it_is_trimmed(files):
+    descriptor = files.open_saved(3 << 20)
+    assert os.fstat(descriptor).st_blocks * 512 >= 3 << 20
+    os.write(descriptor, b"the guest")
+    files.trim(descriptor)
+    os.close(descriptor)
+    assert files.saved.read_bytes() == b"the guest"
+
+
+def test_a_byte_that_has_flipped_on_the_disk_is_found_before_a_fork_starts(files, sealed):
+    before = files.memory.stat()
+    content = bytearray(files.memory.read_bytes())
+    content[5] ^= 1
+    files.memory.write_bytes(content)
+    os.utime(files.memory, ns=(before.st_atime_ns, before.st_mtime_ns))
+    files.check(sealed)
+    with pytest.raises(MemoryMisfitError, match="checksum"):
+        files.open_pages(sealed)
+
+
+def test_forks_map_private_copies_of_a_memory_that_nobody_can_change(files, folder):
+    page, other = b"a" * 4096, b"b" * 4096
+    sealed = write(files, folder, page + bytes(3 << 20) + other)
+    shared = files.open_pages(sealed)
+    second = files.open_pages(sealed)
+    assert os.path.sameopenfile(shared, second), "one copy for all"
+    os.close(second)
+    own = os.open(f"/proc/self/fd/{shared}", os.O_RDWR)
+    for change in (
+        lambda: os.pwrite(own, b"x", 0),
+        lambda: os.ftruncate(own, 0),
+        lambda: punch_hole(own, 4096),
+        lambda: mmap.mmap(own, 4096),
+    ):
+        with pytest.raises(PermissionError):
+            change()
+    with mmap.mmap(own, 0, flags=mmap.MAP_PRIVATE) as mapped:
+        mapped[0:1] = b"x"
+        assert mapped[-4096:] == other
+    assert os.pread(shared, 4096, 0) == page
+    assert os.fstat(shared).st_blocks * 512 == 8192, "zeros take no memory"
+    files.close()
+    assert os.pread(shared, 4096, 0) == page, "a fork that starts has it until then"
+    os.close(own)
+    os.close(shared)
+
+
+def punch_hole(file, length):
+    """As QEMU does for memory that a guest gives back."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.fallocate(file, 0x01 | 0x02, ctypes.c_long(0), ctypes.c_long(length)):
+        raise OSError(ctypes.get_errno(), "fallocate")
 
 
 def test_a_removed_checkpoint_leaves_nothing(files, sealed):

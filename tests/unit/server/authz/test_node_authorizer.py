@@ -108,6 +108,18 @@ async def test_a_node_writes_the_status_of_checkpoints_of_its_own_vmis(cluster):
     assert (await n1("PATCH", f"{checkpoints}/of-n2/status", status, headers)).status == 403
 
 
+async def test_a_checkpoint_of_a_node_is_no_other_nodes_when_its_source_has_moved(cluster):
+    checkpoints = "/apis/corral.dev/v1alpha1/namespaces/default/virtualmachinecheckpoints"
+    spec = {"source": {"kind": "VirtualMachineInstance", "name": "on-n1"}}
+    await cluster.create(checkpoints, "moved", spec=spec)
+    headers = {"content-type": "application/merge-patch+json"}
+    path, made = f"{checkpoints}/moved/status", {"status": {"node": "n2"}}
+    assert (await cluster("PATCH", path, made, headers)).status == 200
+    digest = {"status": {"digest": "sha256:0"}}
+    assert (await node(cluster, "n1")("PATCH", path, digest, headers)).status == 403
+    assert (await node(cluster, "n2")("PATCH", path, digest, headers)).status == 200
+
+
 async def test_secrets_of_the_same_name_in_other_namespaces_are_not_readable(cluster):
     await cluster.create("/api/v1/namespaces", "other")
     other = SECRETS.replace("default", "other")

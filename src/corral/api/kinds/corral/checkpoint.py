@@ -33,6 +33,8 @@ class CheckpointStatus(Struct, kw_only=True):
     """Observed state of the checkpoint.
 
     node: the node that has its files, where forks can start.
+    source_uid: the uid of the VMI that it is made of, once that has begun.
+    creation_time: when the source stood still for it.
     identity: the uid that the hardware of the source is derived from, and that of its forks.
     size_bytes: what its files occupy.
     digest: SHA-256 of its memory.
@@ -41,6 +43,8 @@ class CheckpointStatus(Struct, kw_only=True):
     """
 
     node: str = ""
+    source_uid: str = msgspec.field(default="", name="sourceUID")
+    creation_time: str = ""
     identity: str = ""
     size_bytes: int = 0
     digest: str = ""

@@ -1,54 +1,40 @@
 """Makes a checkpoint of a running machine; the manager may be killed after each step.
 
-    a second hypervisor waits for the guest, its memory in the file of the checkpoint
+    room for the saved guest is on the disk
     recorded: stands still     the next manager lets the guest go on
-    the guest is stopped and sent to it, as in a live migration; its disks are copied
+    the guest is stopped and saved, as for a restore; its disks are copied
     the guest goes on
     recorded: goes on
-    the second hypervisor writes the state of its devices, and is ended
+    the saved guest is split: its pages into a file of memory, and the state of its devices
     the record of the checkpoint is written: it is complete
 
-The second hypervisor never runs the guest, and has blank disks in place of the guest's.  What an
-interrupted attempt leaves is removed by the next one.
+What an interrupted attempt leaves is removed by the next manager.
 """
 
 import asyncio
 import os
 import shutil
-import socket
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
 
 import msgspec
 import structlog
 
-from corral.aio import Background, Signal
+from corral.aio import Background, Signal, finished, run_until, wait_at_most
 from corral.api.kinds.vmi.derived import guest_memory
 from corral.api.kinds.vmi.saved_memory import identity
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.time import rfc3339
 from corral.failures import describe
-from corral.node.hypervisor import (
-    Definition,
-    Drive,
-    Guest,
-    GuestError,
-    Hypervisor,
-    MemoryMisfitError,
-    MigrationOptions,
-    Outgoing,
-    Pages,
-    StartError,
-)
-from corral.node.images import qcow
-from corral.node.machine.drives import DriveError
-from corral.node.machine.startup import Prepare
-from corral.node.network.attachment import Networking
+from corral.node.hypervisor import Guest, GuestError
+from corral.node.machine.memory.forkable import obstacles, volumes_of
 from corral.node.state.machine_record import Stage
 from corral.node.state.machine_state import MachineState
 from corral.node.storage.checkpoint_files import (
+    FREE_BYTES,
     MOST_COPIED_BYTES,
     Checkpoint,
     CheckpointFiles,
@@ -56,24 +42,19 @@ from corral.node.storage.checkpoint_files import (
 )
 from corral.node.volumes.source import FOLDER
 
-_SECONDS: Final = 120.0
-"""The longest that a checkpoint may take."""
-_STUCK_SECONDS: Final = 10.0
-"""Time without progress after which the guest goes on: it stands still meanwhile."""
+_SECONDS: Final = 300.0
+"""The longest that a checkpoint may take; its guest stands still for a small part of that."""
+_STILL_SECONDS: Final = 10.0
+"""The longest that a guest may be saved: it stands still meanwhile."""
 _RETRY_SECONDS: Final = 1.0
 """Time between attempts to let a guest go on."""
+_END_SECONDS: Final = 5.0
+"""The longest that the end of a manager waits for a guest to go on."""
 _DEVICES_BYTES: Final = 64 << 20
 """Room for the state of devices, with video memory."""
-_COPYABLE: Final = (
-    "container_disk",
-    "empty_disk",
-    "cloud_init_no_cloud",
-    "cloud_init_config_drive",
-    "config_map",
-    "secret",
-)
-"""Sources of volumes that a fork can have a copy of, or makes anew."""
 
+Split = Callable[[Path, Path, Path], Awaitable[None]]
+"""Splits a saved guest (``Hypervisor.split``)."""
 
 log = structlog.get_logger()
 
@@ -94,55 +75,60 @@ class CheckpointError(Exception):
 class MemoryCheckpoint:
     """Makes checkpoints of one machine.
 
-    ``idle`` are cleared meanwhile: no other part may stop or save the guest.
+    ``split`` splits its saved guest; ``on_idle`` is called when requests to the guest that had to
+    wait may be sent.
     """
 
-    def __init__(
-        self,
-        state: MachineState,
-        hypervisor: Hypervisor,
-        networking: Networking,
-        idle: tuple[Signal, ...],
-    ) -> None:
+    def __init__(self, state: MachineState, split: Split, on_idle: Callable[[], None]) -> None:
         self._state = state
-        self._networking = networking
-        self._hypervisor = hypervisor
-        self._idle = idle
+        self._split = split
+        self._on_idle = on_idle
         self._overdue = Signal()
         """Set while the guest stands still although no checkpoint is being made."""
+        self._stops = False
+        """Whether the machine is to stop."""
+        self._cancelled = Signal()
+        self.idle = Signal(is_set=True)
+        """Cleared while the guest is stopped, so that requests to it would be lost."""
+
+    def cancel(self) -> None:
+        """Let the guest go on for good: the machine is to stop."""
+        self._stops = True
+        self._cancelled.set()
+
+    async def finish(self, guest: Guest) -> None:
+        """Have the guest go on, though nothing follows its changes any more; wait for that."""
+        if not self.idle.is_set():
+            self._cancelled.set()
+            async with Background() as tasks:
+                tasks.start(_follow(guest), name="follow")
+                await wait_at_most(self.idle, _END_SECONDS)
 
     async def make(
-        self,
-        files: CheckpointFiles,
-        guest: Guest,
-        vmi: VirtualMachineInstance,
-        prepare: Prepare,
+        self, files: CheckpointFiles, guest: Guest, vmi: VirtualMachineInstance, key: str
     ) -> Checkpoint:
-        """Make a checkpoint; the guest goes on.  Raises CheckpointError."""
+        """Make the checkpoint of a key; the guest goes on.  Raises CheckpointError."""
+        self._require_possible(vmi)
+        try:
+            async with asyncio.timeout(_SECONDS):
+                return await self._make(files, guest, vmi, key)
+        except TimeoutError as error:
+            why = f"it is not complete after {_SECONDS:g} seconds"
+            raise CheckpointError("TimedOut", why) from error
+        except (GuestError, OSError) as error:
+            raise CheckpointError("CheckpointFailed", describe(error)) from error
+
+    def _require_possible(self, vmi: VirtualMachineInstance) -> None:
         if why := next(obstacles(vmi), ""):
             raise CheckpointError("NotSupported", why)
-        if not all(each.is_set() for each in self._idle):
+        if self._state.turn.locked():
             text = "the VMI migrates, is being saved, or another checkpoint of it is made"
             raise CheckpointError("Busy", text, is_transient=True)
         if self._state.record.stands_still:
             text = "the VMI stands still for a checkpoint that was interrupted"
             raise CheckpointError("Busy", text, is_transient=True)
-        if self._state.record.stage is not Stage.STARTED or self._state.facts.paused:
-            raise CheckpointError("NotRunning", "the VMI does not run, or is paused")
-        for each in self._idle:
-            each.clear()
-        try:
-            async with asyncio.timeout(_SECONDS):
-                return await self._make(files, guest, vmi, prepare)
-        except TimeoutError as error:
-            why = f"it is not complete after {_SECONDS:g} seconds"
-            raise CheckpointError("TimedOut", why) from error
-        except (GuestError, StartError, MemoryMisfitError, DriveError, OSError) as error:
-            raise CheckpointError("CheckpointFailed", describe(error)) from error
-        finally:
-            for each in self._idle:
-                each.set()
-            self._state.recorder.changed()  # for requests that came meanwhile
+        if self._stops or self._state.record.stage is not Stage.STARTED:
+            raise CheckpointError("NotRunning", "the VMI does not run, or is being stopped")
 
     async def keep_going(self, guest: Guest) -> None:
         """Let a guest go on that a checkpoint has left behind standing still, until cancelled.
@@ -154,7 +140,7 @@ class MemoryCheckpoint:
         while True:
             await self._overdue.wait()
             try:
-                await self.go_on(guest)
+                await self._go_on(guest)
             except (GuestError, OSError) as error:
                 uid = self._state.record.uid
                 log.warning("a guest stands still", uid=uid, error=describe(error))
@@ -162,135 +148,106 @@ class MemoryCheckpoint:
             else:
                 self._overdue.clear()
 
-    async def go_on(self, guest: Guest) -> None:
+    async def _go_on(self, guest: Guest) -> None:
         """Let a guest go on that stands still for a checkpoint.  Raises GuestError and OSError."""
         if self._state.record.stands_still:
-            await guest.stay()
+            await guest.cancel_save()
+            await guest.resume()
             self._state.write(msgspec.structs.replace(self._state.record, stands_still=False))
             self._state.step("goes on")
+        self._state.set_facts(replace(self._state.facts, saving=False))
 
     async def _make(
-        self,
-        files: CheckpointFiles,
-        guest: Guest,
-        vmi: VirtualMachineInstance,
-        prepare: Prepare,
+        self, files: CheckpointFiles, guest: Guest, vmi: VirtualMachineInstance, key: str
     ) -> Checkpoint:
-        await self._hypervisor.end(files.writer)  # that of an attempt which was interrupted
-        drives = await prepare()
-        _ = await guest.shape()  # fails if devices were plugged in, which a fork would lack
-        folder = self._state.directory / FOLDER
-        disks = await asyncio.to_thread(_disks, folder, vmi)
-        await asyncio.to_thread(_begin, files, disks, guest_memory(vmi.spec.domain).rounded_up())
-        stand_ins = await asyncio.to_thread(_blank, drives, files.writer)
-        async with self._writer(files, vmi, stand_ins) as writer:
-            self._state.step("checkpoint writer started")
-            await self._send(guest, writer, vmi, files, disks)
-            shape = await writer.shape()
-            await _write_devices(writer, files)
+        async with self._state.turn:
+            shape = await guest.shape()  # fails if devices were plugged in: a fork would lack them
+            disks = await asyncio.to_thread(_disks, self._state.directory / FOLDER, vmi)
+            usage, most = guest.usage(), guest_memory(vmi.spec.domain).rounded_up()
+            room = min(usage.memory_bytes if usage is not None else most, most) + _DEVICES_BYTES
+            saved = await finished(
+                asyncio.to_thread(_begin, files, disks, room, most), discard=os.close
+            )
+            try:
+                self._state.step("checkpoint begun")
+                taken_at = rfc3339(datetime.now(UTC))
+                pause = await self._cut(guest, files, disks, saved)
+                await asyncio.to_thread(files.trim, saved)
+            finally:
+                os.close(saved)
+            if await guest.shape() != shape:
+                raise GuestError("a disk was plugged in or unplugged meanwhile")
+        await self._split(files.saved, files.memory, files.devices)
         self._state.step("checkpoint written")
-        made = Checkpoint(instance=str(vmi.key), identity=identity(vmi), shape=shape)
-        return await asyncio.to_thread(files.seal, made)
-
-    @asynccontextmanager
-    async def _writer(
-        self, files: CheckpointFiles, vmi: VirtualMachineInstance, drives: Mapping[str, Drive]
-    ) -> AsyncIterator[Guest]:
-        """Start the hypervisor that writes the checkpoint, and end it.
-
-        Its network is that of a target of a migration, which nothing leads to.
-        """
-        record, owner = self._state.record, files.directory.name
-        network = await self._networking.attach(owner, vmi, record.addresses, held=True)
-        try:
-            writer = await self._hypervisor.start(
-                Definition(
-                    vmi=vmi,
-                    directory=files.writer,
-                    drives=drives,
-                    network=network,
-                    receives=True,
-                    machine_type=record.machine_type,
-                    pages=Pages(files.memory, shared=True),
-                )
-            )
-            try:
-                yield writer
-            finally:
-                await writer.destroy()
-                await writer.release()
-        finally:
-            self._networking.release(owner)
-
-    async def _send(
-        self,
-        guest: Guest,
-        writer: Guest,
-        vmi: VirtualMachineInstance,
-        files: CheckpointFiles,
-        disks: list[Path],
-    ) -> None:
-        """Send the guest to the writer, and copy its disks while it stands still."""
-        ours, theirs = socket.socketpair()
-        for each in (ours, theirs):
-            each.setblocking(False)  # noqa: FBT003
-        state = self._state
-        outgoing = Outgoing(
-            memory=ours,
-            open_disk=_no_disk,
-            options=MigrationOptions(progress_seconds=_STUCK_SECONDS),
+        made = Checkpoint(
+            key=key,
+            instance=str(vmi.key),
+            identity=identity(vmi),
+            taken_at=taken_at,
+            pause_seconds=pause,
+            shape=shape,
+            volumes=volumes_of(vmi),
         )
-        failure: GuestError | OSError | None = None  # raised below: a task group would wrap it
-        state.set_facts(replace(state.facts, saving=True))  # no probe fails, nobody pauses it
-        try:
-            if state.facts.paused:  # by a user, while the writer was started
-                raise CheckpointError("NotRunning", "the VMI was paused meanwhile")
-            state.write(msgspec.structs.replace(state.record, stands_still=True))
-            async with Background() as tasks:
-                received = tasks.start(_receive(writer, theirs), name="receive")
-                try:
-                    await guest.send(vmi, outgoing)
-                    if (failure := await received) is None:
-                        state.step("stands still")
-                        await asyncio.to_thread(files.copy_disks, disks)
-                except (GuestError, OSError) as error:
-                    failure = error
-        finally:
+        return await finished(asyncio.to_thread(files.seal, made))
+
+    async def _cut(
+        self, guest: Guest, files: CheckpointFiles, disks: list[Path], saved: int
+    ) -> float:
+        """Save the guest, and copy its disks; return the seconds for which it stood still.
+
+        Raises CheckpointError, GuestError and OSError.
+        """
+        state, now = self._state, asyncio.get_running_loop().time
+        async with state.vcpus:
+            if not await guest.runs():
+                why = "the VMI is paused: unpause it, and create another checkpoint"
+                raise CheckpointError("NotRunning", why)
+            self.idle.clear()
+            if not self._stops:
+                self._cancelled.clear()
+            begun = now()
             try:
-                await self.go_on(guest)
-            except (GuestError, OSError):
-                self._overdue.set()
-                raise
+                state.set_facts(replace(state.facts, saving=True))  # no probe fails
+                state.write(msgspec.structs.replace(state.record, stands_still=True))
+                work = self._save(guest, files, disks, saved)
+                failure = await run_until(self._cancelled, work)
             finally:
-                state.set_facts(replace(state.facts, saving=False))
-        if failure is not None:
-            raise failure
+                try:
+                    await self._go_on(guest)
+                finally:
+                    ended = now()
+                    if state.record.stands_still:
+                        self._overdue.set()
+                    self.idle.set()
+                    self._on_idle()
+        if failure is None:
+            transient = not self._stops
+            why = "the VMI is being stopped, or its QEMU was lost for a moment"
+            raise CheckpointError("NotRunning", why, is_transient=transient)
+        if failure:
+            raise GuestError(failure)
+        return ended - begun
+
+    async def _save(
+        self, guest: Guest, files: CheckpointFiles, disks: list[Path], saved: int
+    ) -> str:
+        """Save the guest to a descriptor, and copy its disks; return why that has failed."""
+        try:
+            async with asyncio.timeout(_STILL_SECONDS):
+                await guest.save(saved)
+            self._state.step("stands still")
+            await finished(asyncio.to_thread(files.copy_disks, disks))
+        except TimeoutError:
+            return f"the guest is not saved after {_STILL_SECONDS:g} seconds"
+        except (GuestError, OSError) as error:
+            return describe(error)
+        return ""
 
 
-async def _receive(writer: Guest, memory: socket.socket) -> GuestError | None:
-    """Receive a guest; return why that has failed."""
-    try:
-        await writer.receive(memory)
-    except GuestError as error:
-        return error
-    return None
-
-
-def obstacles(vmi: VirtualMachineInstance) -> Iterator[str]:
-    """Iterate over the fields of a VMI that a fork could not have a copy of, each with advice."""
-    for index, volume in enumerate(vmi.spec.volumes):
-        if not any(getattr(volume, each) is not None for each in _COPYABLE):
-            yield (
-                f'spec.volumes[{index}]: the disk of volume "{volume.name}" cannot be copied; '
-                "checkpoints work with containerDisk, emptyDisk, cloudInitNoCloud,"
-                " cloudInitConfigDrive, configMap and secret"
-            )
-    for index, interface in enumerate(vmi.spec.domain.devices.interfaces):
-        if interface.masquerade is None and interface.state != "absent":
-            yield (
-                f"spec.domain.devices.interfaces[{index}]: forks have the MAC address of their "
-                "source, which works with masquerade only"
-            )
+async def _follow(guest: Guest) -> None:
+    """Have the changes of a guest taken, and with them what QEMU reports of a save."""
+    async for _ in guest.changes():
+        pass
 
 
 def _disks(folder: Path, vmi: VirtualMachineInstance) -> list[Path]:
@@ -305,54 +262,19 @@ def _disks(folder: Path, vmi: VirtualMachineInstance) -> list[Path]:
     return [each for each in present if each.name not in own]
 
 
-def _begin(files: CheckpointFiles, disks: list[Path], memory_bytes: int) -> None:
-    """Create the files, if there is room for them.  Raises CheckpointError and OSError."""
+def _begin(files: CheckpointFiles, disks: list[Path], room: int, memory_bytes: int) -> int:
+    """Create the files, if there is room for them; return a descriptor for the saved guest.
+
+    Raises CheckpointError and OSError.
+    """
     copied = copied_bytes(disks)
     if copied > MOST_COPIED_BYTES:
         why = f"its disks occupy {copied >> 20} MiB, and at most {MOST_COPIED_BYTES >> 20} MiB"
         raise CheckpointError("DisksTooLarge", f"{why} are copied while the guest stands still")
     files.begin()
-    needed = memory_bytes + copied + _DEVICES_BYTES
+    needed = room + memory_bytes + copied + FREE_BYTES
     free = shutil.disk_usage(files.directory).free
     if free < needed:
         why = f"it may take {needed >> 20} MiB, and {free >> 20} MiB are free"
         raise CheckpointError("NoSpace", f"{why} in {files.directory.parent}")
-
-
-def _blank(drives: Mapping[str, Drive], folder: Path) -> Mapping[str, Drive]:
-    """Return blank disks of the same sizes.  Raises OSError."""
-    stand_ins = {}
-    for volume, drive in drives.items():
-        path = folder / f"{volume}.blank"
-        is_raw = drive.format == "raw"
-        size = drive.path.stat().st_size if is_raw else qcow.virtual_size(drive.path)
-        path.touch(mode=0o600)
-        os.truncate(path, size)
-        stand_ins[volume] = replace(drive, path=path, format="raw", layers=(), lease="")
-    return stand_ins
-
-
-async def _write_devices(writer: Guest, files: CheckpointFiles) -> None:
-    """Write the state of devices.  Raises GuestError and OSError."""
-
-    async def follow() -> None:
-        async for _ in writer.changes():
-            pass
-
-    failure: GuestError | None = None  # raised below: a task group would wrap it
-    descriptor = await asyncio.to_thread(files.open_devices)
-    try:
-        async with Background() as tasks:
-            tasks.start(follow(), name="follow the writer")
-            try:
-                await writer.save(descriptor, without_pages=True)
-            except GuestError as error:
-                failure = error
-    finally:
-        os.close(descriptor)
-    if failure is not None:
-        raise failure
-
-
-async def _no_disk(_volume: str) -> NoReturn:
-    raise GuestError("the disks of a checkpoint are not sent")
+    return files.open_saved(room)

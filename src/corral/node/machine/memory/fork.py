@@ -11,32 +11,42 @@ fit, or is damaged, the guest boots instead.
 """
 
 import asyncio
+import os
 import shutil
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
+from corral.aio import finished
 from corral.api.errors import ApiError, BadRequest, NotFound
 from corral.api.kinds.vmi import fork_state
+from corral.api.kinds.vmi.live_update import boot_memory
 from corral.api.kinds.vmi.saved_memory import starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
-from corral.node.hypervisor import Guest, Memory, MemoryMisfitError, Pages, StartError
+from corral.node.hypervisor import Guest, Memory, MemoryMisfitError, StartError
+from corral.node.machine.memory.forkable import obstacles, volumes_of
 from corral.node.state.facts import ForkState
 from corral.node.state.machine_record import Stage
 from corral.node.state.machine_state import MachineState
 from corral.node.storage.checkpoint_files import Checkpoint, CheckpointFiles
 from corral.node.volumes.source import FOLDER
 
+_ALIGNMENT: Final = 8192
+"""The size of memory that QEMU boots a guest with is rounded up to this."""
+
 
 class Checkpoints(Protocol):
     """The checkpoints of a node."""
 
     async def find(self, key: Key) -> CheckpointFiles:
-        """Return the files of a checkpoint, which may be absent.  Raises ApiError."""
+        """Return the files of a checkpoint, which may be absent here.
+
+        Raises ApiError, StartError while it is not complete, and MemoryMisfitError if it never is.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +61,23 @@ class Origin:
     def memory(self) -> Memory:
         return Memory(file=self.files.devices, shape=self.made.shape)
 
-    @property
-    def pages(self) -> Pages:
-        return Pages(self.files.memory)
+    async def open_pages(self) -> int:
+        """Return a descriptor of the memory, to be closed.  Raises MemoryMisfitError, OSError."""
+        opened = asyncio.to_thread(self.files.open_pages, self.made)
+        return await finished(opened, discard=os.close)
+
+    def check(self, vmi: VirtualMachineInstance) -> None:
+        """Raise MemoryMisfitError if the VMI cannot have the memory and the disks."""
+        if why := next(obstacles(vmi), ""):
+            raise MemoryMisfitError(why)
+        volumes = volumes_of(vmi)
+        if volumes != self.made.volumes:
+            theirs = ", ".join(self.made.volumes) or "none"
+            why = f"its volumes are {', '.join(volumes) or 'none'}, those of the source {theirs}"
+            raise MemoryMisfitError(why)
+        own, size = boot_memory(vmi).rounded_up(), self.made.memory.size
+        if size and -(-own // _ALIGNMENT) * _ALIGNMENT != size:
+            raise MemoryMisfitError(f"its memory has {own} bytes, that of the source {size}")
 
 
 class MemoryFork:
@@ -83,12 +107,16 @@ class MemoryFork:
             return None
         except ApiError as error:
             raise StartError("CheckpointPending", f"checkpoint {name}: {error}") from error
+        except MemoryMisfitError as error:
+            await self._boot(name, str(error))
+            return None
         made = await asyncio.to_thread(files.read)
         if made is None:
             await self._boot(name, "this node does not have it; status.node names the one that has")
             return None
         origin = Origin(files, made, name)
         try:
+            origin.check(vmi)
             await asyncio.to_thread(files.check, made)
             await asyncio.to_thread(files.place_disks, made, self._folder)
         except MemoryMisfitError as error:

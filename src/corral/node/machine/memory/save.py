@@ -98,7 +98,9 @@ class MemorySave:
         while vmi is not None and self._claim and self._state.facts.outcome is None:
             self._changed.clear()
             if (place := await self._wait_for_place(vmi)) is not None:
-                await self._save_to(place, guest, vmi, prepare)
+                async with self._state.turn:
+                    if not self._changed.is_set() and self._state.facts.outcome is None:
+                        await self._save_to(place, guest, vmi, prepare)
 
     async def _resume_interrupted(self, guest: Guest) -> None:
         """Complete, or cancel, a save during which the manager was killed."""

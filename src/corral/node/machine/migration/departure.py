@@ -141,6 +141,10 @@ class Departure:
     async def _run(self, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         if self._state.facts.outcome is not None:
             return
+        async with self._state.turn:
+            await self._run_alone(guest, vmi, prepare)
+
+    async def _run_alone(self, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
         self.idle.clear()
         try:
             is_sent = self._state.record.stage is Stage.SENT

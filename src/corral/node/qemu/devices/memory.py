@@ -32,14 +32,14 @@ def memory(domain: Domain) -> list[str]:
 
 
 def _pages(domain: Domain) -> list[str]:
-    """Return the backend of a guest whose memory is in a file."""
+    """Return the backend of a guest that starts with the pages of a file, and never writes it."""
     if domain.pages is None:
         return []
     backend = {
         "qom_type": "memory-backend-file",
         "id": RAM,
-        "mem-path": str(domain.pages.path),
+        "mem-path": str(domain.pages),
         "size": -(-boot_memory(domain.vmi).rounded_up() // _ALIGNMENT) * _ALIGNMENT,
-        "share": domain.pages.shared,
+        "share": False,
     }
     return option("object", **backend)

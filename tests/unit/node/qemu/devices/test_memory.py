@@ -6,7 +6,6 @@ from pathlib import Path
 from tests.unit.node.qemu.test_argv import devices, domain, objects, value
 
 from corral.api.kinds.vmi.status import MemoryStatus
-from corral.node.hypervisor import Pages
 from corral.node.qemu.argv import argv
 
 GIB = 1 << 30
@@ -29,7 +28,7 @@ def test_a_machine_with_room_has_an_empty_device():
 
 
 def test_a_fork_maps_a_private_copy_of_a_file_as_large_as_its_memory():
-    fork = replace(domain({"memory": {"guest": "64M"}}), pages=Pages(Path("/checkpoint/memory")))
+    fork = replace(domain({"memory": {"guest": "64M"}}), pages=Path("/checkpoint/memory"))
     arguments = argv(fork)
     assert value(arguments, "-machine").endswith(",memory-backend=pc.ram")
     assert objects(arguments, "-object") == [
@@ -41,12 +40,6 @@ def test_a_fork_maps_a_private_copy_of_a_file_as_large_as_its_memory():
             "share": False,
         }
     ]
-
-
-def test_the_writer_of_a_checkpoint_shares_its_memory_with_the_file():
-    writer = replace(domain(), pages=Pages(Path("/checkpoint/memory"), shared=True))
-    [backend] = objects(argv(writer), "-object")
-    assert backend["share"] is True
 
 
 def test_a_strict_host_reserves_what_may_be_plugged_in():

@@ -1,0 +1,60 @@
+"""Metrics of a node's checkpoints: how long they take, how long guests stand still, their bytes."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from corral.api.kinds.corral.checkpoint import READY, VirtualMachineCheckpoint
+from corral.metrics import Family, Histogram, counter, gauge, histogram
+
+PAUSE_BOUNDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+"""Upper bounds of the buckets of pauses, in seconds."""
+
+
+class CheckpointMetrics:
+    """Counts the checkpoints that a node makes; ``checkpoints`` returns all that are cached."""
+
+    def __init__(
+        self, node: str, checkpoints: Callable[[], Iterable[VirtualMachineCheckpoint]]
+    ) -> None:
+        self._node = node
+        self._checkpoints = checkpoints
+        self._seconds = Histogram()
+        self._pauses = Histogram(PAUSE_BOUNDS)
+        self._failures: Counter[str] = Counter()
+
+    def completed(self, seconds: float, pause_seconds: float) -> None:
+        """Observe a checkpoint that was made."""
+        self._seconds.observe(seconds)
+        self._pauses.observe(pause_seconds)
+
+    def failed(self, reason: str) -> None:
+        """Count a checkpoint that has failed."""
+        self._failures[reason] += 1
+
+    def families(self) -> Iterable[Family]:
+        """Return the metrics; none before the first checkpoint."""
+        sizes = [
+            each.status.size_bytes
+            for each in self._checkpoints()
+            if each.status.node == self._node and each.has(READY)
+        ]
+        if not sizes and not self._failures:
+            return ()
+        labels = {"node": self._node}
+        count = gauge("corral_checkpoints", "Checkpoints that VMIs can start from.")
+        count.add(len(sizes), labels)
+        occupied = gauge("corral_checkpoint_bytes", "What the files of checkpoints occupy.")
+        occupied.add(sum(sizes), labels)
+        seconds = histogram("corral_checkpoint_seconds", "How long checkpoints took to be made.")
+        seconds.add_histogram(self._seconds, labels)
+        pauses = histogram(
+            "corral_checkpoint_pause_seconds", "How long guests stood still for a checkpoint."
+        )
+        pauses.add_histogram(self._pauses, labels)
+        failures = counter(
+            "corral_checkpoint_failures_total", "Checkpoints that have failed, by reason."
+        )
+        for reason, number in self._failures.items():
+            failures.add(number, {**labels, "reason": reason})
+        return (count, occupied, seconds, pauses, failures)
