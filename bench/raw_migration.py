@@ -101,8 +101,12 @@ class RawGuest:
             self._types("demo", SHELL)
             self._types(f"setsid sh -c '{command}' > /dev/null 2>&1 < /dev/null &", SHELL)
 
-    def _types(self, line: str, pattern: bytes) -> None:
+    def type(self, line: str) -> None:
+        """Type a line at the console, and do not wait for what comes of it."""
         self._serial.sendall(line.encode() + b"\n")
+
+    def _types(self, line: str, pattern: bytes) -> None:
+        self.type(line)
         self._says(pattern)
 
     def _says(self, pattern: bytes) -> None:

@@ -1,6 +1,6 @@
 #!/bin/sh
 # The main job, narrated: a replica set keeps three real machines alive; then a pool, whose machines have
-# names, and disks, of their own.  Every line that starts with $ is a command that a user could type; what
+# names, and disks, of their own; then a warm pool, from which a set grows in a moment.  Every line that starts with $ is a command that a user could type; what
 # follows is what came back.  Leaves nothing behind.
 set -eu
 data=$(mktemp -d "${TMPDIR:-/tmp}/corral-demo.XXXXXX")
@@ -113,6 +113,38 @@ run kubectl delete vmpool vm-pool-disks
 run kubectl delete vm vm-pool-disks-0
 run kubectl delete dv vm-pool-disks-root-2
 run kubectl wait vmi,pvc --all --for delete --timeout 120s
+
+say "Third act: machines in an instant.  A set of three, and a warm pool that keeps seven more booted"
+run kubectl delete service web
+run kubectl create -f examples/testreplicaset.yaml -f examples/warm-pool.yaml
+run kubectl scale vmwp spares --replicas 7
+run kubectl wait vmwp spares --for 'jsonpath={.status.readyReplicas}=7' --timeout 180s
+run kubectl wait vmi --all --for condition=AgentConnected --timeout 300s
+run corral expose vmirs testreplicaset --name web --port 80 --type NodePort
+node_port=$(kubectl get service web -o 'jsonpath={.spec.ports[0].nodePort}')
+
+say "From three to ten machines that answer"
+began=$(date +%s%N)
+run kubectl scale vmirs testreplicaset --replicas 10
+printf '%s$ curl http://127.0.0.1:%s/%s    # until each of the ten has answered\n' "$bold" "$node_port" "$plain"
+answers='' deadline=$(($(date +%s) + 60))
+until [ "$(echo "$answers" | sort -u | wc -l)" = 11 ]; do
+    [ "$(date +%s)" -lt $deadline ] || { echo "not all of them answered: $answers" >&2; exit 1; }
+    answers="$answers
+$(ask)"
+done
+echo "ten machines have answered $((($(date +%s%N) - began) / 1000000)) ms after the command, kubectl's own time included"
+run kubectl get vmirs,vmwp
+
+say "One spare for a job, which nobody gets again"
+run kubectl wait vmwp spares --for 'jsonpath={.status.readyReplicas}=7' --timeout 300s
+run kubectl scale vmwp spares --replicas 1
+run corral claim spares --name job --ttl 10m
+run kubectl get vmclaim
+run corral release job
+run kubectl delete vmwp spares
+run kubectl delete vmirs testreplicaset
+run kubectl wait vmi --all --for delete --timeout 120s
 run corral status
 run corral down
 say "Done"

@@ -134,7 +134,10 @@ async def test_a_claim_and_its_machine_end_with_the_ttl(policy):
             kept = await claim(c)
             assert condition(kept, "Expired") == ("True", "TTL")
             assert condition(kept, "Ready") == ("False", "Expired")
-            assert kept.status.vmi.uid == bound.status.vmi.uid
+            assert condition(kept, "Bound") == ("False", "Expired")
+            assert (kept.status.vmi, kept.status.addresses, kept.status.ssh) == (None, [], "")
+            reasons = [event.reason for event in await c.events("job")]
+            assert reasons.count("SuccessfulDelete") == 1
         else:
             assert await claim(c) is None
 
@@ -222,7 +225,10 @@ async def test_a_claim_waits_for_the_secret_of_its_user_data():
     async with cluster() as c:
         await with_spares(c, 1)
         await create(c, userData={"secretRef": {"name": "seed"}})
-        waiting = await becomes(c, "Ready", "False", "UserDataPending")
+        waiting = await becomes(c, "Ready", "False", "UserDataNotFound")
+        with pytest.raises(ClaimError, match='secret "seed" not found'):
+            await ready(c.client, waiting)
+        assert "UserDataNotFound" in {event.reason for event in await c.events("job")}
         assert [one.message for one in waiting.status.conditions if one.type == "Ready"] == [
             'secret "seed" not found'
         ]

@@ -69,7 +69,7 @@ class Claimers:
         with suppress(ApiError):  # a fault
             for pool in self._spares.pools.items():
                 labels = {"app": owner.metadata.name}
-                for vmi in await self._spares.hand_out(pool, owner, labels):
+                for vmi in (await self._spares.hand_out(pool, owner, labels)).given:
                     self.received[vmi.metadata.uid] += 1
 
 

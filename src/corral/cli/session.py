@@ -22,6 +22,9 @@ _KINDS: Final = {
     "virtualmachines": "vm",
     "virtualmachine": "vm",
     "nodes": "nodes",
+    "virtualmachineclaims": "vmclaim",
+    "virtualmachinewarmpools": "vmwp",
+    "virtualmachinecheckpoints": "vmcheckpoint",
 }
 """kubectl's short name of a kind that is not found, by resource; vmi for all others."""
 

@@ -7,7 +7,7 @@ needs the rights to create, get, watch and delete VirtualMachineClaims; for ``Ma
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,7 @@ from corral.api.kinds.corral.claim import (
     READY,
     VirtualMachineClaim,
 )
+from corral.api.kinds.vmi.user_data import NOT_FOUND as NO_USER_DATA
 from corral.api.object import Document, Key
 from corral.client import commands
 from corral.client.client import Client
@@ -37,12 +38,18 @@ from corral.config import Layout, default_directory
 Claim = VirtualMachineClaim
 
 _DELETE_SECONDS: Final = 30.0
+PENDING_TIMEOUT: Final = "1h"
+"""How long a claim waits for a machine, if its user does not say."""
 AGENT_SECONDS: Final = 300.0
 """How long a command waits for the guest agent: a guest may still boot when it is handed out."""
 
 
 class ClaimError(Exception):
     """A claim that gets no machine, or whose machine cannot be used."""
+
+
+class WarmPoolMissing(ClaimError):
+    """A claim of a warm pool that does not exist."""
 
 
 class CommandError(Exception):
@@ -140,7 +147,7 @@ async def claim(
     pool: str,
     *,
     ttl: str = "1h",
-    pending_timeout: str = "",
+    pending_timeout: str = PENDING_TIMEOUT,
     user_data: str = "",
     user_data_secret: str = "",
     namespace: str = "",
@@ -149,9 +156,10 @@ async def claim(
 ) -> AsyncIterator[Machine]:
     """Claim a machine of a warm pool for a block, at whose end it is thrown away.
 
-    ``ttl`` ends it even if this program cannot.  The cluster is that of ``kubeconfig``, else of
-    $KUBECONFIG, else of this host's corral.  Raises ClaimError if there is no such pool, no machine
-    within ``pending_timeout``, or the machine fails; ApiError; KubeconfigError.
+    ``ttl``, and ``pending_timeout`` before that, end it even if this program cannot.  The cluster
+    is that of ``kubeconfig``, else of $KUBECONFIG, else of this host's corral.  Raises ClaimError
+    if there is no such pool, no machine within ``pending_timeout``, or the machine fails; ApiError;
+    KubeconfigError.
     """
     variable = os.environ.get("KUBECONFIG", "").split(os.pathsep)[0]
     path = kubeconfig or (Path(variable) if variable else Layout(default_directory()).kubeconfig)
@@ -172,14 +180,21 @@ async def claim(
             await asyncio.shield(_give_back(client, created))
 
 
-async def ready(client: Client, created: Claim) -> Claim:
+def _ignored(_message: str) -> None:
+    return
+
+
+async def ready(client: Client, created: Claim, report: Callable[[str], None] = _ignored) -> Claim:
     """Wait until the machine of a claim can be used; return the claim then.
 
-    Raises ClaimError if it never will, ApiError.
+    ``report`` is called with each reason to wait.  Raises ClaimError if it never will, ApiError.
     """
-    current = created
+    current, reported = created, ""
     try:
         while not is_usable(current):
+            if (why := _wait_reason(current)) != reported:
+                report(why)
+                reported = why
             current = await next_version(client, current)
     except NotFound as error:
         raise ClaimError(f"claim {created.metadata.name} has been deleted") from error
@@ -208,12 +223,20 @@ def is_usable(current: Claim) -> bool:
     if (expired := conditions.get(EXPIRED)) is not None and expired.status == "True":
         raise ClaimError(f"claim {current.metadata.name} has expired: {expired.message}")
     machine = conditions.get(READY)
-    if machine is not None and machine.reason in FAILURES:
+    if machine is not None and machine.reason in (*FAILURES, NO_USER_DATA):
         raise ClaimError(f"claim {current.metadata.name}: {machine.message}")
     bound = conditions.get(BOUND)
-    if bound is not None and bound.reason == NOT_FOUND and not current.spec.pending_timeout:
-        raise ClaimError(bound.message)
+    if bound is not None and bound.reason == NOT_FOUND:
+        raise WarmPoolMissing(bound.message)
     return machine is not None and machine.status == "True"
+
+
+def _wait_reason(current: Claim) -> str:
+    """Return why a claim, or its machine, is not ready; empty if nothing says so."""
+    conditions = {each.type: each for each in current.status.conditions}
+    bound = conditions.get(BOUND)
+    shown = conditions.get(READY) if bound is not None and bound.status == "True" else bound
+    return shown.message if shown is not None else ""
 
 
 def has_agent(current: Claim) -> bool:

@@ -9,12 +9,12 @@ it lets exactly one of several writers succeed.  Name, uid, address and guest st
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 import structlog
 
-from corral.api.errors import Conflict, Forbidden, Invalid, NotFound
+from corral.api.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from corral.api.kinds.corral.checkpoint import READY, VirtualMachineCheckpoint
 from corral.api.kinds.corral.fork import fork_annotations
 from corral.api.kinds.corral.warm_pool import (
@@ -92,10 +92,18 @@ def handed_out(
     }
 
 
+class HandOut(NamedTuple):
+    """The spares that were handed out, and why one was refused; another may have been given."""
+
+    given: list[VMI]
+    refused: ApiError | None = None
+
+
 class Spares:
     """Warm pools and their spares, from the caches, for the controllers that use them.
 
-    Of each pool ``misses`` counts machines that were requested while no spare was ready.
+    Of each pool, and of each kind of owner, ``misses`` counts machines that were requested while no
+    spare was ready.
     """
 
     def __init__(self, context: ControllerContext) -> None:
@@ -103,7 +111,7 @@ class Spares:
         self.sets = context.informers.of(ReplicaSet)
         self.vmis = context.informers.of(VMI)
         self.checkpoints = context.informers.of(VirtualMachineCheckpoint)
-        self.misses: Counter[Key] = Counter()
+        self.misses: Counter[tuple[Key, str]] = Counter()
         self._client = context.client
         self.pools.index(_target_index)
         self.vmis.index(_owner_index)
@@ -161,7 +169,7 @@ class Spares:
         *,
         count: int = 1,
         annotations: Mapping[str, str] | None = None,
-    ) -> list[VMI]:
+    ) -> HandOut:
         """Hand at most ``count`` ready spares to ``owner``, which gets as many as there are.
 
         Spares get ``labels`` beside those that users set.  Return them as patched.  For one owner
@@ -170,31 +178,37 @@ class Spares:
         """
         candidates = self.ready(pool)
         given: list[VMI] = []
+        refused: list[ApiError] = []
         if count and candidates:
             await require_not_deleted(self._client, owner)
 
         async def give(spare: VMI) -> None:
-            patched = await _hand_out(self._client, spare, owner, labels, annotations or {})
-            if patched is not None:
-                given.append(patched)
+            try:
+                patched = await _hand_out(self._client, spare, owner, labels, annotations or {})
+            except (BadRequest, Forbidden, Invalid) as error:  # a webhook's refusal
+                log.warning("spare not handed out", vmi=str(spare.key), error=str(error))
+                refused.append(error)
+            else:
+                given.extend(() if patched is None else (patched,))
 
         while candidates and len(given) < count:
             missing = count - len(given)
             batch, candidates = candidates[:missing], candidates[missing:]
             if errors := await for_each(batch, give):
                 raise errors[0]
-        self.misses[pool.key] += count - len(given)
-        return given
+        self.misses[pool.key, owner.kind] += count - len(given)
+        return HandOut(given, refused[0] if refused else None)
 
     def families(self) -> Iterable[Family]:
         """Return the metrics of those that request machines; none where there are no pools."""
         misses = counter(
-            "corral_warm_pool_misses_total", "Machines requested while no spare was ready."
+            "corral_warm_pool_misses_total",
+            "Machines requested while no spare was ready, by kind of who requests them.",
         )
-        for key in [key for key in self.misses if self.pools.get(key) is None]:
-            del self.misses[key]
-        for key, count in self.misses.items():
-            misses.add(count, pool_labels(key))
+        for address in [each for each in self.misses if self.pools.get(each[0]) is None]:
+            del self.misses[address]
+        for (key, kind), count in self.misses.items():
+            misses.add(count, {**pool_labels(key), "kind": kind})
         return (misses,) if self.misses else ()
 
 
@@ -210,16 +224,18 @@ async def _hand_out(
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
 ) -> VMI | None:
-    """Hand out one spare; return it as patched, None if another was faster or it ended."""
+    """Hand out one spare; return it as patched, None if another was faster or it ended.
+
+    Raises ApiError.
+    """
     pool_uid, digest = controller_uid(spare), spare.metadata.labels[TEMPLATE_HASH_LABEL]
     for _ in range(_ATTEMPTS):
         try:
             return await client.patch(VMI, spare.key, handed_out(spare, owner, labels, annotations))
         except Conflict:
             latest = await _get(client, spare.key)
-        except (Forbidden, Invalid, NotFound) as error:  # a webhook's refusal, if not deleted
-            log.warning("spare not handed out", vmi=str(spare.key), error=str(error))
-            latest = None
+        except NotFound:
+            return None
         if latest is not None and controller_uid(latest) == owner.metadata.uid:
             return latest  # an earlier write succeeded, but its response was lost
         if latest is None or not is_ready_spare(latest, pool_uid, digest):

@@ -70,16 +70,12 @@ def test_a_machine_is_usable_once_its_claim_is_ready(conditions, usable):
         [condition("Bound", "False", "WarmPoolNotFound")],
         [BOUND, condition("Ready", "False", "MachineEnded")],
         [BOUND, condition("Ready", "False", "UserDataFailed")],
+        [BOUND, condition("Ready", "False", "UserDataNotFound")],
     ],
 )
 def test_a_claim_that_never_gets_ready_is_an_error_that_says_why(conditions):
     with pytest.raises(ClaimError, match="because"):
         is_usable(claim(*conditions))
-
-
-def test_a_claim_that_may_wait_waits_for_its_pool():
-    missing = condition("Bound", "False", "WarmPoolNotFound")
-    assert is_usable(claim(missing, pendingTimeout="5m")) is False
 
 
 class Claims:

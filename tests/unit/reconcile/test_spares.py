@@ -71,7 +71,8 @@ class Fixture:
         return await make_spare(self.client, self.pool, self.digest, name, **fields)
 
     async def hand_out(self, spares=None, **options):
-        given = await (spares or self.spares).hand_out(self.pool, self.web, LABELS, **options)
+        spares = spares or self.spares
+        given, _ = await spares.hand_out(self.pool, self.web, LABELS, **options)
         return sorted(vmi.metadata.name for vmi in given)
 
     async def synced(self):
@@ -105,7 +106,7 @@ async def test_a_handed_out_spare_has_the_labels_and_the_owner_and_stays_what_it
 async def test_as_many_are_handed_out_as_there_are(fixture):
     assert await fixture.hand_out(count=3) == ["a", "b"]
     assert await fixture.hand_out() == []
-    assert fixture.spares.misses == {POOL: 2}
+    assert fixture.spares.misses == {(POOL, ReplicaSet.kind): 2}
     (misses,) = fixture.spares.families()
     assert [sample.value for sample in misses.samples] == [2]
 
@@ -115,7 +116,9 @@ async def test_of_many_that_ask_at_once_each_spare_has_one_winner(fixture):
     answers = await asyncio.gather(
         *(fixture.spares.hand_out(fixture.pool, owner, LABELS) for owner in owners)
     )
-    given = [(vmi, owner) for owner, answer in zip(owners, answers, strict=True) for vmi in answer]
+    given = [
+        (vmi, owner) for owner, answer in zip(owners, answers, strict=True) for vmi in answer.given
+    ]
     assert sorted(vmi.metadata.name for vmi, _ in given) == ["a", "b"]
     for vmi, owner in given:
         after = await fixture.client.get(Machine, vmi.metadata.name, "default")

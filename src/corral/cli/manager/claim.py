@@ -12,7 +12,14 @@ from corral.api.kinds.corral.claim_validation import LARGEST_INLINE
 from corral.cli import options
 from corral.cli.errors import Problem
 from corral.cli.session import Session
-from corral.client.claim import ClaimError, Request, deleted, ready
+from corral.client.claim import (
+    PENDING_TIMEOUT,
+    ClaimError,
+    Request,
+    WarmPoolMissing,
+    deleted,
+    ready,
+)
 from corral.client.client import Client
 
 Claim = VirtualMachineClaim
@@ -23,7 +30,9 @@ Claim = VirtualMachineClaim
     epilog="\b\nExample:\n"
     "  corral claim spares --ttl 10m\n"
     "  corral claim spares --name job-7 --ttl 10m --user-data setup.sh\n"
-    "  kubectl exec $(corral claim spares --ttl 10m -o pod) -- uname -a\n"
+    "  kubectl wait vmclaim job-7 --for condition=AgentConnected --timeout 5m\n"
+    "  pod=$(kubectl get vmclaim job-7 -o jsonpath={.status.vmi.podName})\n"
+    "  kubectl exec $pod -- uname -a\n"
     "  corral release job-7",
 )
 @click.argument("pool")
@@ -31,9 +40,10 @@ Claim = VirtualMachineClaim
 @click.option("--ttl", default="", metavar="DURATION", help="How long to keep it, such as 10m.")
 @click.option(
     "--pending-timeout",
-    default="",
+    default=PENDING_TIMEOUT,
+    show_default=True,
     metavar="DURATION",
-    help="How long to wait for a machine, such as 5m.  [default: for ever]",
+    help="How long to wait for a machine, such as 5m.",
 )
 @click.option(
     "--user-data",
@@ -122,11 +132,12 @@ async def _claim(session: Session, request: Request) -> Claim:
         async with session.client() as client:
             created = await client.create(Claim, request.document(), session.namespace)
             try:
-                return await ready(client, created)
+                return await ready(client, created, lambda why: click.echo(why, err=True))
             except BaseException as error:  # an interrupt, too
                 await asyncio.shield(_abandon(client, created))
                 if isinstance(error, ClaimError):
-                    hint = "kubectl get vmwp lists the warm pools."
+                    is_missing = isinstance(error, WarmPoolMissing)
+                    hint = "kubectl get vmwp lists the warm pools." if is_missing else ""
                     raise Problem(str(error), hint) from error
                 raise
 

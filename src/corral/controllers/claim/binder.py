@@ -6,11 +6,17 @@ claim follows from the machines that it owns, so that a controller that is kille
 writes, or that loses the response to the first, goes on with the machine that was handed out.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from corral.api.errors import ApiError, Conflict, NotFound
-from corral.api.kinds.corral.claim import BOUND, CLAIM_LABEL, NOT_FOUND, VirtualMachineClaim
+from corral.api.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
+from corral.api.kinds.corral.claim import (
+    BOUND,
+    CLAIM_LABEL,
+    HAND_OUT_FAILED,
+    NOT_FOUND,
+    VirtualMachineClaim,
+)
 from corral.api.kinds.corral.warm_pool import WARM_POOL_LABEL, VirtualMachineWarmPool
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
@@ -64,7 +70,7 @@ class Binder:
         self._client = context.client
         self._recorder = context.recorder(COMPONENT)
         self._unsure: set[str] = set()
-        """Uids of claims for which a spare may have been handed out: the response was lost."""
+        """Uids of claims to which a spare may have been handed out that no cache shows yet."""
         self._positions_at: dict[Key, float] = {}
         """When the positions of a pool's claims were updated last."""
         self._bound: dict[Key, Histogram] = {}
@@ -78,55 +84,106 @@ class Binder:
         self.spares.vmis.handle(self._vmi_changed)
 
     async def reconcile(self, key: Key) -> Result | None:
-        """Bind the claims that wait for a warm pool, as far as it has spares."""
-        waiting = []
-        for claim in in_order(self.claims.indexed(_awaited_pool, str(key))):
-            if (machine := await self._earlier_machine(claim)) is not None:
-                await self._bind(claim, machine)
-            elif not is_overdue(claim, self._context.clock()):  # else it is about to expire
-                waiting.append(claim)
+        """Bind the claims that wait for a warm pool, as far as it has spares.
+
+        A claim that is refused does not keep the others waiting.  Raises ApiError afterwards.
+        """
+        failures: dict[str, ApiError] = {}
+        now = self._context.clock()
+        waiting = [
+            claim
+            for claim in in_order(self.claims.indexed(_awaited_pool, str(key)))
+            if not await self._try(claim, self._bind_earlier(claim, failures), failures)
+            and not is_overdue(claim, now)  # else it is about to expire
+        ]
         pool = self.spares.pools.get(key)
+        result = None
         if pool is None or is_being_deleted(pool):
             await self._report_missing(waiting)
-            return None
-        while waiting and self.spares.ready(pool):
-            claim = waiting.pop(0)
-            if not await self._hand_out(pool, claim):
-                waiting.insert(0, claim)
-                break
-        return await self._report_positions(key, waiting)
+        else:
+            waiting = await self._hand_out_all(pool, waiting, failures)
+            result = await self._report_waiting(pool, waiting, failures)
+        for error in failures.values():
+            raise error
+        return result
 
     # -- binding ----------------------------------------------------------------------------
 
+    async def _try(
+        self, claim: Claim, step: Awaitable[bool], failures: dict[str, ApiError]
+    ) -> bool:
+        """Return whether a step has given a claim its machine; note its error."""
+        try:
+            return await step
+        except ApiError as error:
+            failures[claim.metadata.uid] = error
+            return False
+
+    async def _bind_earlier(self, claim: Claim, failures: dict[str, ApiError]) -> bool:
+        """Bind a claim to the machine that an earlier reconcile has handed out to it."""
+        machine = await self._earlier_machine(claim)
+        if machine is not None:
+            await self._bind(claim, machine, failures)
+        return machine is not None
+
     async def _earlier_machine(self, claim: Claim) -> VMI | None:
-        """Return the machine that an earlier reconcile has handed out to a claim."""
         if claim.metadata.uid not in self._unsure:
             return next(iter(machines_of(self.spares.vmis, claim)), None)
         namespace, name = claim.key
         listed = await self._client.list(VMI, namespace, labels=f"{CLAIM_LABEL}={name}")
-        self._unsure.discard(claim.metadata.uid)
         owned = (vmi for vmi in listed.items if controller_uid(vmi) == claim.metadata.uid)
-        return next(owned, None)
+        machine = next(owned, None)
+        if machine is None:
+            self._unsure.discard(claim.metadata.uid)
+        return machine
 
-    async def _hand_out(self, pool: WarmPool, claim: Claim) -> bool:
-        """Hand a spare to a claim; return False if there was none after all.  Raises ApiError."""
+    async def _hand_out_all(
+        self, pool: WarmPool, waiting: Sequence[Claim], failures: dict[str, ApiError]
+    ) -> list[Claim]:
+        """Hand spares to claims in their order; return those that go on waiting."""
+        left = []
+        for number, claim in enumerate(waiting):
+            may_try = claim.metadata.uid not in failures and self.spares.ready(pool)
+            if may_try and await self._try(claim, self._hand_out(pool, claim, failures), failures):
+                continue
+            left.append(claim)
+            if not _is_refused(claim, failures):
+                return [*left, *waiting[number + 1 :]]  # none goes before it
+        return left
+
+    async def _hand_out(self, pool: WarmPool, claim: Claim, failures: dict[str, ApiError]) -> bool:
+        """Hand a spare to a claim; return False if there was none after all.
+
+        Raises ApiError: the refusal if all spares that are ready were refused.
+        """
+        uid = claim.metadata.uid
+        self._unsure.add(uid)  # until it is seen bound, or nothing was handed out for certain
         try:
-            given = await self.spares.hand_out(
+            given, refused = await self.spares.hand_out(
                 pool, claim, machine_labels(claim, pool), annotations=machine_annotations(claim)
             )
         except (Conflict, NotFound):
+            self._unsure.discard(uid)
             return True  # the claim is being deleted: it waits no longer
-        except ApiError:
-            self._unsure.add(claim.metadata.uid)
-            raise
         for machine in given:
-            await self._bind(claim, machine)
+            await self._bind(claim, machine, failures)
+        if not given:
+            self._unsure.discard(uid)
+            if refused is not None:
+                raise refused
         return bool(given)
 
-    async def _bind(self, claim: Claim, machine: VMI) -> None:
+    async def _bind(self, claim: Claim, machine: VMI, failures: dict[str, ApiError]) -> None:
+        """Write that a claim is bound; one that has changed is bound in its new version."""
         now = self._context.clock()
         new = status.bound(claim, machine, now)
-        await patch_status(self._client, claim, new)
+        try:
+            await patch_status(self._client, claim, new)
+        except (Conflict, NotFound):
+            return
+        except ApiError as error:
+            failures[claim.metadata.uid] = error
+            return
         pool = _pool_key(claim)
         seconds = (now - self._seen.pop(claim.metadata.uid, now)).total_seconds()
         self._bound.setdefault(pool, Histogram()).observe(seconds)
@@ -145,24 +202,36 @@ class Binder:
                 self._recorder.event(claim, "Warning", NOT_FOUND, text)
         await self._patch_all(changes)
 
-    async def _report_positions(self, key: Key, waiting: Sequence[Claim]) -> Result | None:
-        """Write the position of each claim that waits; those that have one are updated later."""
-        now, monotonic = self._context.clock(), self._context.monotonic()
+    async def _report_waiting(
+        self, pool: WarmPool, waiting: Sequence[Claim], failures: Mapping[str, ApiError]
+    ) -> Result | None:
+        """Write why each claim waits, at once where nothing says so yet."""
+        now, monotonic, key = self._context.clock(), self._context.monotonic(), pool.key
         if not waiting:
             self._positions_at.pop(key, None)
             return None
+        refused = [claim for claim in waiting if _is_refused(claim, failures)]
+        for claim in refused:
+            if _reason(claim) != HAND_OUT_FAILED:
+                error = failures[claim.metadata.uid]
+                text = f"A spare of warm pool {key.name} could not be handed out: {error}"
+                self._recorder.event(claim, "Warning", HAND_OUT_FAILED, text)
         changes = [
-            (claim, status.pending(claim, position, now))
+            (claim, status.refused(claim, failures[claim.metadata.uid], now))
+            if claim in refused
+            else (claim, status.pending(claim, position, pool, now))
             for position, claim in enumerate(waiting, 1)
         ]
+        new = [one for one in changes if one[0].status.arrival is None]
+        self.spares.misses[key, Claim.kind] += sum(one[0] not in refused for one in new)
         due = self._positions_at.get(key, -POSITION_SECONDS) + POSITION_SECONDS
         if monotonic >= due:
             self._positions_at[key] = monotonic
             await self._patch_all(changes)
             return None
-        late = [one for one in changes if one[0].status.position is not None]
-        await self._patch_all([one for one in changes if one[0].status.position is None])
-        return Result(due - monotonic) if any(map(_differs, late)) else None
+        await self._patch_all(new)
+        late = any(_differs(one) for one in changes if one not in new)
+        return Result(due - monotonic) if late else None
 
     async def _patch_all(self, changes: Sequence[tuple[Claim, Document]]) -> None:
         """Write statuses.  Raises ApiError; a claim that is gone or has changed is left out."""
@@ -193,7 +262,8 @@ class Binder:
                 counts[key] = counts.get(key, 0) + 1
         for key, count in counts.items():
             waiting.add(count, pool_labels(key))
-        return (total, seconds, waiting) if counts else ()
+        own = (total, seconds, waiting) if counts else ()
+        return (*own, *self.spares.families())
 
     # -- event handlers ---------------------------------------------------------------------
 
@@ -241,6 +311,11 @@ def _pool_key(claim: Claim) -> Key:
 
 def _awaited_pool(claim: Claim) -> Sequence[str]:
     return (str(_pool_key(claim)),) if is_pending(claim) else ()
+
+
+def _is_refused(claim: Claim, failures: Mapping[str, ApiError]) -> bool:
+    """Report whether a claim waits although spares are ready, which it was not given."""
+    return isinstance(failures.get(claim.metadata.uid), BadRequest | Forbidden | Invalid)
 
 
 def _reason(claim: Claim) -> str:

@@ -4,7 +4,16 @@ A machine goes with its claim, by its owner reference; the garbage collector del
 here ever hands out a machine: see ``corral.controllers.claim.binder``.
 """
 
-from corral.api.kinds.corral.claim import CLAIM_LABEL, FAILURES, READY, RETAIN, VirtualMachineClaim
+from corral.api.errors import NotFound
+from corral.api.kinds.corral.claim import (
+    CLAIM_LABEL,
+    FAILURES,
+    READY,
+    RETAIN,
+    ClaimedMachine,
+    VirtualMachineClaim,
+)
+from corral.api.kinds.vmi.user_data import NOT_FOUND as NO_USER_DATA
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.controllers.claim import status
@@ -70,9 +79,22 @@ class Claims:
                 machine = owned
             else:
                 await self._remove(claim, owned, "the claim has another one")
+        if machine is None:
+            machine = await self._uncached(claim.status.vmi, claim.metadata.namespace)
         new = status.followed(claim, machine, self._context.clock())
         await patch_status(self._client, claim, new)
         self._report_end(claim, status.readiness(claim, machine))
+
+    async def _uncached(self, machine: ClaimedMachine, namespace: str) -> VMI | None:
+        """Return a machine that the cache lacks; None if it is gone.
+
+        The cache may be older than the hand-out, and what is reported as deleted is given up.
+        """
+        try:
+            found = await self._client.get(VMI, machine.name, namespace)
+        except NotFound:
+            return None
+        return found if found.metadata.uid == machine.uid else None
 
     def _report_end(self, claim: Claim, now: status.State) -> None:
         """Record an event when the machine becomes unusable, or ready."""
@@ -80,12 +102,16 @@ class Claims:
         if before is not None and before.reason == now.reason:
             return
         if now.status == "True":
-            self._recorder.event(claim, "Normal", now.reason, "The machine is ready")
-        elif now.reason in FAILURES:
+            ran = ", and its guest has run the user data" if claim.spec.user_data else ""
+            self._recorder.event(claim, "Normal", now.reason, f"The machine is ready{ran}")
+        elif now.reason in (*FAILURES, NO_USER_DATA):
             self._recorder.event(claim, "Warning", now.reason, now.message)
 
     async def _expire(self, claim: Claim, when: Expiry | None) -> None:
-        if not claim.is_expired and when is not None:
+        if claim.is_expired:
+            new = status.observed(claim, self._context.clock())
+            await patch_status(self._client, claim, new)
+        elif when is not None:
             new = status.expired(claim, when, self._context.clock())
             await patch_status(self._client, claim, new)
             text = f"The claim has expired: {status.WHY_EXPIRED[when.reason]}"
@@ -97,10 +123,12 @@ class Claims:
             await remove(self._client, Claim, claim.key, claim.metadata.uid)
 
     async def _remove(self, claim: Claim, machine: VMI, why: str) -> None:
+        """Delete a machine.  Raises ApiError: Conflict if it has changed since it was cached."""
         if is_being_deleted(machine):
             return
-        name = machine.metadata.name
-        if await remove(self._client, VMI, machine.key, machine.metadata.uid):
+        name, version = machine.metadata.name, machine.metadata.resource_version
+        # By version: the cache may not show yet that it is deleted already.
+        if await remove(self._client, VMI, machine.key, machine.metadata.uid, version=version):
             text = f"Deleted virtual machine instance {name}: {why}"
             self._recorder.event(claim, "Normal", "SuccessfulDelete", text)
 

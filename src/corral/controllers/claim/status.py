@@ -6,10 +6,12 @@ from typing import Final, NamedTuple
 import msgspec
 
 from corral.api.conditions import set_condition
+from corral.api.errors import ApiError
 from corral.api.kinds.corral.claim import (
     AGENT_CONNECTED,
     BOUND,
     EXPIRED,
+    HAND_OUT_FAILED,
     MACHINE_DELETED,
     MACHINE_ENDED,
     NOT_FOUND,
@@ -20,6 +22,7 @@ from corral.api.kinds.corral.claim import (
     ClaimStatus,
     VirtualMachineClaim,
 )
+from corral.api.kinds.corral.warm_pool import VirtualMachineWarmPool
 from corral.api.kinds.vmi.derived import current_pod_name
 from corral.api.kinds.vmi.user_data import APPLIED, FAILED, PENDING
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -36,9 +39,12 @@ from corral.controllers.claim.plan import (
 from corral.reconcile.objects import is_being_deleted
 
 Claim = VirtualMachineClaim
+WarmPool = VirtualMachineWarmPool
 VMI = VirtualMachineInstance
 
 MACHINE_READY: Final = "MachineReady"
+MOST_POSITIONS: Final = 10
+"""Claims of a warm pool that show their position."""
 WHY_EXPIRED: Final = {
     TTL: "spec.ttl has passed since it was bound",
     SHUTDOWN_TIME: "spec.shutdownTime has passed",
@@ -54,20 +60,44 @@ class State(NamedTuple):
     message: str
 
 
-def pending(claim: Claim, position: int, now: datetime) -> Document:
-    """Return the status of a claim that waits for a spare of its warm pool."""
-    before = f"{position - 1} others go before" if position > 1 else "this claim is next"
-    text = f"warm pool {claim.spec.warm_pool_ref.name} has no ready spare: {before}"
+def pending(claim: Claim, place: int, pool: WarmPool, now: datetime) -> Document:
+    """Return the status of a claim that waits for a spare of its warm pool.
+
+    Claims far behind show no position: each one that is bound would change all of theirs.
+    """
+    name = claim.spec.warm_pool_ref.name
+    why = "has no ready spare" if pool.spec.replicas else "keeps no spares (its replicas are 0)"
+    position = place if place <= MOST_POSITIONS else None
     changed = msgspec.structs.replace(claim.status, position=position, arrival=arrival(claim))
-    return _document(claim, changed, {BOUND: State("False", WAITING, text)}, now)
+    state = State("False", WAITING, f"warm pool {name} {why}: {_before(place)}")
+    return _document(claim, changed, {BOUND: state}, now)
+
+
+def _before(place: int) -> str:
+    if place > MOST_POSITIONS:
+        return f"more than {MOST_POSITIONS - 1} others go before"
+    if place == 1:
+        return "this claim is next"
+    return f"{place - 1} others go before" if place > 2 else "1 other goes before"
+
+
+def refused(claim: Claim, error: ApiError, now: datetime) -> Document:
+    """Return the status of a claim that was given none of the spares that are ready."""
+    text = f"a spare could not be handed out, which is tried again: {error}"
+    changed = msgspec.structs.replace(claim.status, position=None, arrival=arrival(claim))
+    return _document(claim, changed, {BOUND: State("False", HAND_OUT_FAILED, text)}, now)
 
 
 def without_pool(claim: Claim, now: datetime) -> Document:
     """Return the status of a claim whose warm pool does not exist."""
-    pool = claim.spec.warm_pool_ref.name
-    text = f"there is no VirtualMachineWarmPool {pool} in this namespace: create it"
+    text = f"{_missing(claim)}: create it"
     changed = msgspec.structs.replace(claim.status, position=None, arrival=arrival(claim))
     return _document(claim, changed, {BOUND: State("False", NOT_FOUND, text)}, now)
+
+
+def _missing(claim: Claim) -> str:
+    pool = claim.spec.warm_pool_ref.name
+    return f"there is no VirtualMachineWarmPool {pool} in this namespace"
 
 
 def bound(claim: Claim, vmi: VMI, now: datetime) -> Document:
@@ -93,20 +123,23 @@ def followed(claim: Claim, vmi: VMI | None, now: datetime) -> Document:
 
 
 def expired(claim: Claim, why: Expiry, now: datetime) -> Document:
-    """Return the status of a claim that has expired."""
+    """Return the status of a claim that has expired: it has no machine any more."""
     text = WHY_EXPIRED[why.reason]
-    conditions = {EXPIRED: State("True", why.reason, text)}
-    if claim.status.vmi is None:
-        conditions[BOUND] = State("False", why.reason, text)
-    else:
-        conditions[READY] = State("False", "Expired", "its machine is deleted, as it has expired")
-    status = msgspec.structs.replace(claim.status, position=None)
+    if any(each.type == BOUND and each.reason == NOT_FOUND for each in claim.status.conditions):
+        text = f"{text}: {_missing(claim)}"
+    conditions = {EXPIRED: State("True", why.reason, text), BOUND: State("False", why.reason, text)}
+    if (vmi := claim.status.vmi) is not None:
+        gone = State("False", EXPIRED, f"its machine {vmi.name} is deleted, as it has expired")
+        conditions |= {BOUND: gone, READY: gone, AGENT_CONNECTED: gone}
+    status = msgspec.structs.replace(
+        claim.status, position=None, vmi=None, addresses=[], ports=[], ssh=""
+    )
     return _document(claim, status, conditions, now)
 
 
 def readiness(claim: Claim, vmi: VMI | None) -> State:
     """Return the condition Ready of a bound claim: whether its machine can be used."""
-    if vmi is None or (is_being_deleted(vmi) and not vmi.is_final):
+    if vmi is None or is_being_deleted(vmi):
         return State("False", MACHINE_DELETED, f"its machine was deleted: {_ANEW}")
     if vmi.is_final:
         text = f"its machine has ended ({vmi.status.phase}): {_ANEW}"
@@ -170,6 +203,11 @@ def _login(vmi: VMI) -> str:
         if agent is not None and agent.users:
             return f"{agent.users[0]}@"
     return ""
+
+
+def observed(claim: Claim, now: datetime) -> Document:
+    """Return the status of a claim whose spec has changed after it had expired."""
+    return _document(claim, claim.status, {}, now)
 
 
 def _document(

@@ -126,9 +126,15 @@ class ReplicaSets:
         for pool in self.spares.pools_of(replica_set):
             if not (missing := count - len(adopted)):
                 break
+            error: ApiError | None
             try:
-                adopted += await self.spares.hand_out(pool, replica_set, labels, count=missing)
-            except (BadRequest, InternalError) as error:  # as of a webhook: VMIs are created then
+                given, error = await self.spares.hand_out(
+                    pool, replica_set, labels, count=missing
+                )
+                adopted += given
+            except InternalError as failure:
+                error = failure
+            if error is not None:  # as of a webhook: VMIs are created then
                 text = f"Error adopting spares of warm pool {pool.metadata.name}: {error}"
                 self._recorder.event(replica_set, "Warning", "FailedAdopt", text)
         for vmi in adopted:

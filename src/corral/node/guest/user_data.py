@@ -5,6 +5,7 @@ keeps the mark that it has begun, and how it ended.  A guest that loses its file
 it again.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Final
@@ -15,6 +16,7 @@ from corral.api.kinds.corral.warm_pool import WARM_POOL_LABEL
 from corral.api.kinds.vmi.user_data import (
     APPLIED,
     FAILED,
+    NOT_FOUND,
     PENDING,
     SECRET_KEYS,
     USER_DATA,
@@ -34,6 +36,8 @@ OFFLINE: Final = "no guest agent is connected, which runs the user data"
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
 """Pauses between failed attempts, doubled each time."""
+LONGEST_SECONDS: Final = 3600.0
+"""Time after which a script that still runs is reported as failed; it is not ended."""
 _MOST_OUTPUT: Final = 500
 """Characters of the script's output in the condition."""
 
@@ -43,7 +47,7 @@ umask 077
 run=/var/lib/corral/user-data/$1
 mkdir -p "${run%/*}"
 boot=$(cat /proc/sys/kernel/random/boot_id)
-echo "$boot" > "$run.$$"
+echo "$boot $$" > "$run.$$"
 if ln "$run.$$" "$run.boot" 2>/dev/null; then
     rm "$run.$$"
     cat > "$run"
@@ -54,9 +58,14 @@ if ln "$run.$$" "$run.boot" 2>/dev/null; then
     mv "$run.code.new" "$run.code"
 else
     rm "$run.$$"
+    read -r began runner < "$run.boot"
     while [ ! -e "$run.code" ]; do
-        if [ "$(cat "$run.boot")" != "$boot" ]; then
+        if [ "$began" != "$boot" ]; then
             echo "the guest was restarted while it ran" >&2
+            exit 1
+        fi
+        if ! kill -0 "$runner" 2>/dev/null && [ ! -e "$run.code" ]; then
+            echo "it was killed while it ran" >&2
             exit 1
         fi
         sleep 1
@@ -68,8 +77,8 @@ exit "$code"
 """
 """Shell script of the guest that runs its input once; its argument names the run.
 
-A hard link is made by one caller only.  One that comes later waits for the first, and has its
-result.
+A hard link is made by one caller only, whose boot and process it names.  One that comes later waits
+for the first, and has its result.
 """
 
 
@@ -112,9 +121,8 @@ class UserData:
             if state != machine.facts.user_data:
                 machine.set_facts(replace(machine.facts, user_data=state))
                 _record_event(recorder, state)
-            if state.reason == PENDING:
-                session = 0
-                due.clear()
+            if state.reason in (PENDING, NOT_FOUND):
+                session = 0  # a wake that came meanwhile is for the next attempt
                 await wait_at_most(due, pause)
                 pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
             else:
@@ -140,7 +148,12 @@ class UserData:
                 text = "the user data does not begin with #!, as a script does: nothing else runs"
                 return UserDataState(FAILED, text)
             command = ("/bin/sh", "-c", SCRIPT, "sh", machine.record.uid)
-            return _state(await machine.guest.agent.run(command, script))
+            async with asyncio.timeout(LONGEST_SECONDS):
+                return _state(await machine.guest.agent.run(command, script))
+        except TimeoutError:
+            return UserDataState(FAILED, f"the user data still runs after {LONGEST_SECONDS:.0f} s")
+        except NotFound as error:
+            return UserDataState(NOT_FOUND, str(error))
         except (ApiError, GuestError) as error:
             return UserDataState(PENDING, str(error))
 

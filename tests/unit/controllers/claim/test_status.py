@@ -4,9 +4,10 @@ from datetime import UTC, datetime
 
 import msgspec
 import pytest
-from tests.unit.controllers.claim.make import claim
+from tests.unit.controllers.claim.make import claim, pool
 from tests.unit.controllers.make import make_vmi
 
+from corral.api.errors import Forbidden
 from corral.api.kinds.vmi.status import InterfaceStatus
 from corral.controllers.claim import status
 from corral.controllers.claim.plan import Expiry, expiry
@@ -39,11 +40,33 @@ def conditions(document):
 
 
 def test_a_claim_that_waits_says_how_many_go_before_it():
-    first, third = (status.pending(claim(), position, NOW) for position in (1, 3))
+    first, second, third = (status.pending(claim(), place, pool(), NOW) for place in (1, 2, 3))
     assert conditions(first) == {"Bound": ("False", "WaitingForSpare")}
     assert first["conditions"][0]["message"].endswith("this claim is next")
+    assert second["conditions"][0]["message"].endswith("1 other goes before")
     assert third["conditions"][0]["message"].endswith("2 others go before")
     assert (third["position"], third["arrival"]) == (3, 7)
+
+
+def test_a_claim_far_behind_shows_no_position():
+    shown, hidden = (status.pending(claim(), place, pool(), NOW) for place in (10, 11))
+    assert shown["position"] == 10
+    assert "position" not in hidden
+    assert hidden["arrival"] == 7
+    assert hidden["conditions"][0]["message"].endswith("more than 9 others go before")
+
+
+def test_a_claim_says_that_its_warm_pool_keeps_no_spares():
+    document = status.pending(claim(), 1, pool(replicas=0), NOW)
+    assert "keeps no spares (its replicas are 0)" in document["conditions"][0]["message"]
+
+
+def test_a_claim_that_is_refused_says_why():
+    waiting = claim(status=status.pending(claim(), 2, pool(), NOW))
+    document = status.refused(waiting, Forbidden("no"), NOW)
+    assert conditions(document) == {"Bound": ("False", "HandOutFailed")}
+    assert document["conditions"][0]["message"].endswith("tried again: no")
+    assert "position" not in document
 
 
 def test_a_claim_without_a_warm_pool_says_what_to_create():
@@ -84,6 +107,7 @@ def test_a_claim_stays_bound_since_it_was_bound_first():
     [
         ({"phase": "Failed"}, "MachineEnded"),
         ({"phase": "Succeeded"}, "MachineEnded"),
+        ({"phase": "Succeeded", "going": True}, "MachineDeleted"),
         ({"going": True}, "MachineDeleted"),
         ({"ready": False}, "MachineNotReady"),
         ({}, "MachineReady"),
@@ -129,15 +153,23 @@ def test_an_expired_claim_says_why_and_is_not_ready():
     bound = claim(status=status.bound(claim(ttl="10m"), machine(), NOW), ttl="10m")
     document = status.expired(bound, expiry(bound), NOW)
     assert conditions(document) == {
-        "AgentConnected": ("False", "AgentNotConnected"),
-        "Bound": ("True", "Bound"),
+        "AgentConnected": ("False", "Expired"),
+        "Bound": ("False", "Expired"),
         "Ready": ("False", "Expired"),
         "Expired": ("True", "TTL"),
     }
+    assert document["conditions"][0]["message"] == "its machine test1 is deleted, as it has expired"
+    assert not {"vmi", "addresses", "ssh"} & document.keys()
+
+
+def test_a_claim_that_expires_without_a_warm_pool_says_so():
+    waiting = claim(status=status.without_pool(claim(), NOW))
+    document = status.expired(waiting, Expiry(NOW, "PendingTimeout"), NOW)
+    assert "no VirtualMachineWarmPool spares" in document["conditions"][0]["message"]
 
 
 def test_a_claim_that_expires_while_it_waits_was_never_bound():
-    waiting = claim(status=status.pending(claim(), 1, NOW))
+    waiting = claim(status=status.pending(claim(), 1, pool(), NOW))
     document = status.expired(waiting, Expiry(NOW, "PendingTimeout"), NOW)
     assert conditions(document) == {
         "Bound": ("False", "PendingTimeout"),
@@ -147,8 +179,8 @@ def test_a_claim_that_expires_while_it_waits_was_never_bound():
 
 
 def test_only_fields_that_differ_are_written():
-    waiting = claim(status=status.pending(claim(), 2, NOW))
-    assert status.difference(waiting.status, status.pending(waiting, 2, NOW)) == {}
+    waiting = claim(status=status.pending(claim(), 2, pool(), NOW))
+    assert status.difference(waiting.status, status.pending(waiting, 2, pool(), NOW)) == {}
     changed = status.difference(waiting.status, status.bound(waiting, machine(), NOW))
     assert changed["position"] is None
     assert "arrival" not in changed

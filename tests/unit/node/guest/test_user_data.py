@@ -59,6 +59,14 @@ def test_a_restart_of_the_guest_while_it_ran_is_reported(hand_in, tmp_path):
     assert runs(tmp_path) == 1
 
 
+def test_a_run_that_was_killed_is_reported(hand_in, tmp_path):
+    hand_in(ONCE % bytes(tmp_path))
+    (tmp_path / "state/user-data/uid.code").unlink()  # as if it had been killed before that
+    result = hand_in(ONCE % bytes(tmp_path))
+    assert (result.returncode, result.stderr) == (1, b"it was killed while it ran\n")
+    assert runs(tmp_path) == 1
+
+
 def test_only_root_can_read_it(hand_in, tmp_path):
     hand_in(b"#!/bin/sh\n")
     modes = {path.stat().st_mode & 0o077 for path in (tmp_path / "state/user-data").iterdir()}

@@ -17,6 +17,7 @@ AGENT_CONNECTED: Final = "AgentConnected"
 """Condition of a claim, as of its VMI: the guest agent answers, so commands can be run."""
 DELETE, RETAIN = "Delete", "Retain"
 WAITING, NOT_FOUND = "WaitingForSpare", "WarmPoolNotFound"
+HAND_OUT_FAILED: Final = "HandOutFailed"
 """Reasons of the condition Bound while it is False and the claim has not expired."""
 MACHINE_DELETED, MACHINE_ENDED = "MachineDeleted", "MachineEnded"
 FAILURES: Final = frozenset({MACHINE_DELETED, MACHINE_ENDED, user_data.FAILED})
@@ -104,12 +105,12 @@ class ClaimStatus(Struct, kw_only=True):
     addresses: its addresses.
     ports: the ports that its spec lists.
     ssh: a command that logs in to it.
-    position: place among the claims that wait for a spare of this warm pool, from 1.
+    position: place among the claims that wait for a spare of this warm pool, from 1 to 10.
     arrival: claims are bound in the order of these numbers, the resourceVersions of new claims.
     bound_at: when it was given its machine.
     expires_at: when it expires, by ttl and shutdownTime.
     observed_generation: the generation of the spec that this status is about.
-    conditions: Bound, Ready and Expired.
+    conditions: Bound, Ready, AgentConnected and Expired.
     """
 
     vmi: ClaimedMachine | None = None

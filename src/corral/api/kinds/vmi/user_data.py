@@ -18,6 +18,8 @@ APPLIED: Final = "UserDataApplied"
 """Condition of a VMI: whether its guest has applied the user data."""
 PENDING, FAILED = "UserDataPending", "UserDataFailed"
 """Reasons while it is False: the second does not pass by itself."""
+NOT_FOUND: Final = "UserDataNotFound"
+"""Reason while the Secret, or its key, does not exist."""
 
 
 def has_user_data(annotations: Mapping[str, str]) -> bool:
