@@ -34,6 +34,11 @@ SESSION = Session(config=Kubeconfig(server="https://127.0.0.1:1"), namespace="ho
             "kubectl get vmirs -n home lists what is there.",
         ),
         (
+            NotFound("not there", details=Details(name="x", kind="virtualmachineclaims")),
+            "fetching: not there",
+            "kubectl get vmclaim -n home lists what is there.",
+        ),
+        (
             NotFound("not there", details=Details(name="x", kind="virtualmachine")),
             "fetching: not there",
             "kubectl get vm -n home lists what is there.",

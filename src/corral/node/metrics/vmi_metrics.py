@@ -25,6 +25,7 @@ from corral.node.machine.migration.departure import HANDED_OVER
 from corral.node.metrics.downtimes import Downtimes
 from corral.node.metrics.families import MachineFamilies
 from corral.node.network.pod_layout import BRIDGE, TAP, interface_of
+from corral.node.state.machine_state import IDENTITY_RENEWED
 
 ListMachines = Callable[[], Iterable[Machine]]
 FindVMI = Callable[[str], VirtualMachineInstance | None]
@@ -38,6 +39,12 @@ _LABEL_LETTERS = str.maketrans("./-", "___")
 _STAGES = {"prepared": "prepared", "spawned": "spawned", "resumed": "started", "booted": "booted"}
 """The stage of a machine's start that ends with a step."""
 _LAST = frozenset({"booted", "ended", "erased"})
+_FORK_STAGES = {"loaded": "loaded", IDENTITY_RENEWED: "renewed"}
+_FORK_LAST = frozenset({IDENTITY_RENEWED, "ended", "erased"})
+_FORK_HELP = (
+    "Time from the disks of a fork until its guest goes on (loaded), and from then until it has an"
+    " identity of its own (renewed)."
+)
 
 T = TypeVar("T")
 
@@ -64,6 +71,7 @@ class VmiMetrics:
         self._find_vmi = find_vmi
         self._stages = Stages(*START_STAGES, START_BOUNDS)
         self._downtimes = Downtimes(node, machines)
+        self._forks = Stages("corral_fork_seconds", _FORK_HELP, START_BOUNDS)
         self._registry = Registry(node=self.collect, process=process)
 
     def routes(self) -> list[Route]:
@@ -78,6 +86,12 @@ class VmiMetrics:
         """Record a step of a machine; ``defined`` is the first one of a start."""
         if step == "defined":
             self._stages.begin(uid)
+        if step == "forked disks":
+            self._forks.begin(uid)
+        if step in _FORK_STAGES:
+            self._forks.end(_FORK_STAGES[step], uid)
+        if step in _FORK_LAST:
+            self._forks.forget(uid)
         if (stage := _STAGES.get(step)) is not None:
             self._stages.end(stage, uid)
         if step in _LAST:
@@ -91,7 +105,8 @@ class VmiMetrics:
         for vmi, downtime in self._downtimes.latest(self._find_vmi):
             labels = self._labels(vmi) if vmi is not None else self._named(downtime.vmi)
             families.add_downtime(labels, downtime.seconds)
-        return [*families, self._stages.family(), self._downtimes.family(), *self._others()]
+        own = (self._stages, self._forks, self._downtimes)
+        return [*families, *(each.family() for each in own), *self._others()]
 
     async def _add(self, machine: Machine, families: MachineFamilies) -> None:
         vmi = self._find_vmi(machine.record.uid)

@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 import msgspec
 import structlog
 
+from corral.api.kinds.vmi.fork_state import RENEWED
 from corral.node.hypervisor import Change, Guest, GuestError, StuckError
 from corral.node.state import machine_record as records
 from corral.node.state.events import MachineEvents
@@ -34,6 +36,9 @@ OnStep = Callable[[str], None]
 """Called with the name of each step in a machine's life, for metrics and the timeline."""
 
 log = structlog.get_logger()
+
+IDENTITY_RENEWED: Final = "identity renewed"
+"""Step of a fork whose guest has an identity of its own."""
 
 
 class MachineState:
@@ -147,6 +152,8 @@ class MachineState:
         except OSError as error:  # a full disk: the next manager renews the identity once more
             log.warning("the state of a fork is not recorded", error=str(error))
         self.set_facts(replace(self.facts, fork=ForkState(reason, message)))
+        if reason == RENEWED:
+            self.step(IDENTITY_RENEWED)
 
     def mark_exclusive(self) -> None:
         """Record that two of it must never run."""

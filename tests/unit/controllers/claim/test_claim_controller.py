@@ -50,6 +50,6 @@ async def test_a_machine_that_is_gone_is_reported_as_deleted(client):
 
 
 async def test_another_machine_of_the_name_is_not_the_claims(client):
-    await client.delete(Machine, VMI)
-    await client.create(Machine, {"metadata": {"name": VMI.name}, **TEMPLATE}, VMI.namespace)
+    another = {"vmi": {"name": VMI.name, "uid": "another"}}
+    await client.patch(Claim, JOB, {"status": another}, subresource="status")
     assert await readiness(client) == "MachineDeleted"

@@ -131,3 +131,18 @@ async def test_labels_of_a_vmi_are_sanitized_for_prometheus():
         "namespace": "default",
         "name": "well",
     }
+
+
+@pytest.mark.looptime
+async def test_the_start_of_a_fork_is_timed_until_it_has_an_identity_of_its_own():
+    metrics = VmiMetrics("node", list, instance)
+    for uid, steps in {
+        "fork": ("defined", "forked disks", "loaded", "identity renewed"),
+        "restored": ("defined", "loaded", "booted"),
+    }.items():
+        for step in steps:
+            await asyncio.sleep(0.2)
+            metrics.step(uid, step)
+    (forks,) = [one for one in await metrics.collect() if one.name == "corral_fork_seconds"]
+    sums = {one.labels["stage"]: one.value for one in forks.samples if one.name.endswith("_sum")}
+    assert sums == pytest.approx({"loaded": 0.2, "renewed": 0.2})
