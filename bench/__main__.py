@@ -21,6 +21,8 @@ NAMES = (
     "replicas",
     "pool",
     "warmpool",
+    "claim",
+    "fork",
     "memory",
     "boot",
     "migration",

@@ -61,8 +61,11 @@ def with_network(document: dict) -> dict:
     """Give a VMI an address of its own, and random numbers."""
     spec = document["spec"]
     spec["networks"] = [{"name": "default", "pod": {}}]
-    interfaces = [{"name": "default", "masquerade": {}}]
-    spec["domain"]["devices"] |= {"interfaces": interfaces, "rng": {}}
+    devices = spec["domain"]["devices"]
+    devices |= {"interfaces": [{"name": "default", "masquerade": {}}], "rng": {}}
+    # The guest has its name from cloud-init.
+    spec["volumes"].append({"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config\n"}})
+    devices["disks"].append({"name": "seed", "disk": {"bus": "virtio"}})
     return document
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import msgspec
 import structlog
 
-from corral.api.errors import ApiError, BadRequest, InternalError
+from corral.api.errors import ApiError, InternalError
 from corral.api.kinds.corral.warm_pool import FROM_WARM_POOL
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.vmi.replacement import is_to_be_replaced
@@ -128,9 +128,7 @@ class ReplicaSets:
                 break
             error: ApiError | None
             try:
-                given, error = await self.spares.hand_out(
-                    pool, replica_set, labels, count=missing
-                )
+                given, error = await self.spares.hand_out(pool, replica_set, labels, count=missing)
                 adopted += given
             except InternalError as failure:
                 error = failure
