@@ -23,6 +23,8 @@ from corral.api.kinds.vmi.fork_state import forked as forked_condition
 from corral.api.kinds.vmi.saved_memory import IDENTITY, START_FROM
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
+from corral.cli.errors import Problem
+from corral.cli.manager.checkpoint import _make
 from corral.node.hollow.hypervisor import HollowGuest
 from corral.node.hypervisor import GuestError
 from corral.node.state import machine_record as records
@@ -374,6 +376,17 @@ async def test_a_paused_machine_is_refused(tmp_path):
         ]
         assert (failed.reason, "unpause" in failed.message) == ("NotRunning", True)
         assert not await guest_of(host, vmi).runs()
+
+
+async def test_the_command_leaves_no_checkpoint_behind_that_was_refused(tmp_path):
+    async with node(tmp_path) as host:
+        await source(host)
+        vmi = await machine_of(host, "vm")
+        await agents_machine(host, vmi.metadata.uid).pause()
+        with pytest.raises(Problem, match="unpause it"):
+            await _make(host.whole.client, BASE, "vm")
+        with pytest.raises(NotFound):
+            await found(host)
 
 
 async def test_the_end_of_a_manager_lets_the_guest_go_on(tmp_path, monkeypatch):

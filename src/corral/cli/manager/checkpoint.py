@@ -2,11 +2,13 @@
 
 import asyncio
 import secrets
+from contextlib import suppress
 from typing import Final
 
 import click
 import msgspec
 
+from corral.api.errors import NotFound
 from corral.api.kinds import kind_of
 from corral.api.kinds.corral.checkpoint import FAILED, READY, VirtualMachineCheckpoint
 from corral.api.kinds.corral.fork import fork_of
@@ -108,6 +110,8 @@ async def _make(client: Client, key: Key, source: str) -> VirtualMachineCheckpoi
         hint = f"it may be later; kubectl delete vmcheckpoint {key.name} gives it up"
         raise Problem(f"checkpoint {key.name} is not complete: {message}; {hint}") from error
     if found.has(FAILED):
+        with suppress(NotFound):  # it never changes: the next attempt takes its name
+            await client.delete(view, key, uid=found.metadata.uid)
         raise Problem(f"checkpoint {key.name} has failed: {_why(found)}")
     return found
 
