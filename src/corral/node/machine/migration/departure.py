@@ -134,11 +134,13 @@ class Departure:
             tasks.start(self._stay(guest, None, INTERRUPTED), name="cancel migration")
         if self._state.record.stage is Stage.SENT:
             self._requested.set()
+        tasks.whenever(self._requested, self._run, guest, vmi, prepare, name="migrate")
         if vmi is not None:
-            tasks.whenever(self._requested, self._run, guest, vmi, prepare, name="migrate")
             tasks.whenever(self._stopped, self._lead, vmi, name="lead addresses")
 
-    async def _run(self, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
+    async def _run(
+        self, guest: Guest, vmi: VirtualMachineInstance | None, prepare: Prepare
+    ) -> None:
         if self._state.facts.outcome is not None:
             return
         async with self._state.turn:
@@ -148,7 +150,9 @@ class Departure:
         self.idle.clear()
         try:
             is_sent = self._state.record.stage is Stage.SENT
-            if is_sent or (self._request and await self._migrate(guest, vmi, self._request)):
+            if not is_sent and vmi is not None and self._request is not None:
+                is_sent = await self._migrate(guest, vmi, self._request)
+            if is_sent:
                 await self._hand_over(guest, vmi, prepare)
         finally:
             if self._target is not None:
@@ -281,10 +285,16 @@ class Departure:
             changed = replace(migration, downtime=max(0.0, time.time() - guest.stopped_at))
             self._state.set_facts(replace(self._state.facts, migration=changed))
 
-    async def _hand_over(self, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
-        """Request the target to run the guest until that is certain, or it is certainly gone."""
+    async def _hand_over(
+        self, guest: Guest, vmi: VirtualMachineInstance | None, prepare: Prepare
+    ) -> None:
+        """Request the target to run the guest until that is certain, or it is certainly gone.
+
+        vmi: None if it is deleted, or shown on the target's host, whose agent alone caches it.
+        """
         state = self._state
-        self._let_go(vmi)  # also what an earlier manager has
+        if vmi is not None:
+            self._let_go(vmi)  # also what an earlier manager has
         while True:
             self._recheck.clear()
             target, target_state = await self._observe_target()

@@ -133,11 +133,11 @@ class Source:
 @pytest.fixture
 def source_of(tmp_path):
     @asynccontextmanager
-    async def make(**on_record):
+    async def make(vmi=VMI, **on_record):
         source = Source(tmp_path, Record(**{"stage": Stage.STARTED} | NAMED | on_record))
         await source.start()
         async with Background() as tasks:
-            source.departure.start_tasks(tasks, source.guest, VMI, nothing)
+            source.departure.start_tasks(tasks, source.guest, vmi, nothing)
             yield source
 
     return make
@@ -389,6 +389,17 @@ async def test_a_target_that_runs_the_guest_need_not_answer(source_of):
         source.departure.observe(TargetState.RUNNING)
         await finished(source)
         assert source.state.facts.outcome is Outcome.SUCCEEDED
+
+
+async def test_a_manager_that_finds_sent_ends_the_guest_of_a_vmi_that_it_does_not_cache(source_of):
+    """The API shows it on the target's host, so this host's watches have it no more."""
+    async with source_of(vmi=None, stage=Stage.SENT, **MOVING) as source:
+        await asyncio.sleep(5)
+        assert not source.departure.idle.is_set(), "it may be that the target has failed"
+        source.departure.observe(TargetState.RUNNING)
+        await finished(source)
+        assert source.state.facts.outcome is Outcome.SUCCEEDED
+        assert not source.runs
 
 
 async def test_a_target_that_ends_after_sent_gives_the_guest_back(source_of):
