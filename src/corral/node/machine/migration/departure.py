@@ -146,7 +146,9 @@ class Departure:
         async with self._state.turn:
             await self._run_alone(guest, vmi, prepare)
 
-    async def _run_alone(self, guest: Guest, vmi: VirtualMachineInstance, prepare: Prepare) -> None:
+    async def _run_alone(
+        self, guest: Guest, vmi: VirtualMachineInstance | None, prepare: Prepare
+    ) -> None:
         self.idle.clear()
         try:
             is_sent = self._state.record.stage is Stage.SENT
