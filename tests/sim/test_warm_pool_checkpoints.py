@@ -190,6 +190,17 @@ async def test_spares_boot_while_their_checkpoint_is_damaged_and_it_is_made_anew
         await until_spares(c, 3)
 
 
+async def test_a_checkpoint_from_which_a_member_could_not_start_is_made_anew():
+    async with cluster() as c:
+        before = await with_forks(c, 0)
+        files = c.node_directory(before.status.node) / "checkpoints" / before.metadata.uid
+        (files / "devices").write_bytes(b"x")
+        await c.scale("test", 1)
+        await until_condition(c, "CheckpointReady", "ForkFailed")
+        await until_members(c, 1)
+        await until_another(c, before, RETRY_SECONDS + 60)
+
+
 async def test_machines_that_cannot_be_copied_boot():
     async with cluster() as c:
         await c.client.create(ReplicaSet, forkable(binding="bridge"))

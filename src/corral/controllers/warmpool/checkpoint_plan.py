@@ -5,7 +5,7 @@ nobody has used the guest whose memory all others get.  A checkpoint is used unt
 the same template is complete; the last one of another template is kept until then, too.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
@@ -66,28 +66,31 @@ def plan_checkpoint(
     digest: str | None,
     now: datetime,
     *,
+    forks: Iterable[VMI],
     serves: Callable[[str], bool],
 ) -> CheckpointPlan:
     """Return the plan for the checkpoint of a pool that owns these VMIs and checkpoints.
 
+    ``forks`` are VMIs of the pool and its set that were to start from one of the checkpoints;
     ``digest`` is the hash of the present template; ``serves`` reports whether machines can start on
     a node.
     """
     own = sorted(filter(_is_kept, checkpoints), key=_age_order)
-    vmis = [vmi for vmi in owned if is_active(vmi)]
-    sources = [vmi for vmi in vmis if source_hash(vmi) == digest]
+    sources = [vmi for vmi in owned if is_active(vmi) and source_hash(vmi) == digest]
     if pool.spec.start_from != CHECKPOINT:
         return CheckpointPlan(release=tuple(sources), delete=tuple(own))
     if digest is None:
         return CheckpointPlan(delete=tuple(each for each in own if not each.has(READY)))
-    return _Observed(pool, vmis, sources, own, digest, now, serves).plan()
+    spoilt = {starts_from(vmi): vmi for vmi in forks if has_booted_instead(vmi)}
+    return _Observed(pool, spoilt, sources, own, digest, now, serves).plan()
 
 
 class _Observed(NamedTuple):
     """A pool whose spares start from a checkpoint, with its VMIs and checkpoints."""
 
     pool: VirtualMachineWarmPool
-    vmis: Sequence[VMI]
+    spoilt: Mapping[str, VMI]
+    """VMIs that have booted instead, by the name of the checkpoint."""
     sources: Sequence[VMI]
     own: Sequence[Checkpoint]
     """The oldest first."""
@@ -132,13 +135,12 @@ class _Observed(NamedTuple):
         )
 
     def _fault(self, checkpoint: Checkpoint) -> Condition | None:
-        """Return why a checkpoint is of no use: it failed, or a spare could not start from it."""
+        """Return why a checkpoint is of no use: it failed, or a VMI could not start from it."""
         for condition in checkpoint.status.conditions:
             if condition.type == FAILED and condition.status == "True":
                 return condition
-        name = checkpoint.metadata.name
-        spoilt = (vmi for vmi in self.vmis if starts_from(vmi) == name and has_booted_instead(vmi))
-        return next((forked(vmi) for vmi in spoilt), None)
+        vmi = self.spoilt.get(checkpoint.metadata.name)
+        return None if vmi is None else forked(vmi)
 
     def _is_done(self, source: VMI, making: dict[str, Checkpoint], *, is_needed: bool) -> bool:
         """Report whether a source has served: it is an ordinary spare from now on."""

@@ -1,7 +1,7 @@
 """Controller of warm pools: makes spares, replaces those that are handed out, writes status."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from lightkube.models.core_v1 import Node
 
@@ -18,7 +18,8 @@ from corral.api.kinds.kubevirt.replicaset import (
     ReplicaSetTemplate,
     VirtualMachineInstanceReplicaSet,
 )
-from corral.api.kinds.vmi.fork_state import forked
+from corral.api.kinds.vmi.fork_state import forked, has_booted_instead
+from corral.api.kinds.vmi.saved_memory import starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.api.time import rfc3339
@@ -97,6 +98,7 @@ class WarmPools:
         self._created: Counter[Key] = Counter()
         self.spares.vmis.index(_labelled)
         self.spares.vmis.index(_origin)
+        self.spares.vmis.index(_by_checkpoint)
         self.spares.pools.handle(self._pool_changed)
         self.spares.sets.handle(self._set_changed)
         self.checkpoints.index(by_controller)
@@ -117,7 +119,9 @@ class WarmPools:
         unmet = self._expectations.unmet_seconds(pool.metadata.uid)
         now = self._context.clock()
         made = self.checkpoints.indexed(by_controller, pool.metadata.uid)
-        checkpoint = plan_checkpoint(pool, owned, made, digest, now, serves=self._serves)
+        checkpoint = plan_checkpoint(
+            pool, owned, made, digest, now, forks=self._forks(pool, made), serves=self._serves
+        )
         decided = plan(pool, owned, digest, now, checkpoint=checkpoint, backing_off=delay > 0)
         errors: list[ApiError] = []
         if not unmet:
@@ -272,6 +276,18 @@ class WarmPools:
         if usable is None and is_fault and checkpoint.reason not in before:
             self._recorder.event(pool, "Warning", checkpoint.reason, text)
 
+    def _forks(self, pool: WarmPool, made: Iterable[Checkpoint]) -> Iterator[VMI]:
+        """Iterate over the VMIs of a pool and its set that were to start from a checkpoint.
+
+        Others may differ from the template, and so have booted instead.
+        """
+        target = self.spares.target(pool)
+        owners = {pool.metadata.uid, target.metadata.uid if target is not None else ""}
+        for checkpoint in made:
+            for vmi in self.spares.vmis.indexed(_by_checkpoint, str(checkpoint.key)):
+                if controller_uid(vmi) in owners:
+                    yield vmi
+
     def _serves(self, name: str) -> bool:
         """Report whether machines can start on a node."""
         node = self.nodes.get(Key("", name))
@@ -314,10 +330,10 @@ class WarmPools:
             self.queue.add_after(new.key, BATCH_SECONDS)  # most often our own status
 
     def _checkpoint_changed(self, old: Checkpoint | None, new: Checkpoint | None) -> None:
-        changed_one = new or old
-        assert changed_one is not None
-        if (owner := controller_of(changed_one)) is not None and owner.kind == WarmPool.kind:
-            self.queue.add(Key(changed_one.metadata.namespace, owner.name))
+        checkpoint = new or old
+        owner = None if checkpoint is None else controller_of(checkpoint)
+        if checkpoint is not None and owner is not None and owner.kind == WarmPool.kind:
+            self.queue.add(Key(checkpoint.metadata.namespace, owner.name))
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         served, serves = (node is not None and _serves(node) for node in (old, new))
@@ -339,6 +355,9 @@ class WarmPools:
             self.queue.add(pool.key)
 
     def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
+        if new is not None and has_booted_instead(new) and not (old and has_booted_instead(old)):
+            checkpoint = Key(new.metadata.namespace, starts_from(new))
+            self._checkpoint_changed(None, self.checkpoints.get(checkpoint))
         keys = {key for vmi in (old, new) if vmi is not None and (key := _pool_key(vmi))}
         if not keys or (old is not None and new is not None and not _affects_pool(old, new)):
             return
@@ -404,6 +423,12 @@ def _origin(vmi: VMI) -> Sequence[str]:
     if not name or _is_spare(vmi) or is_being_deleted(vmi):
         return ()
     return (str(Key(vmi.metadata.namespace, name)),)
+
+
+def _by_checkpoint(vmi: VMI) -> Sequence[str]:
+    """Index VMIs by the key of the checkpoint that they were to start from."""
+    name = starts_from(vmi)
+    return (str(Key(vmi.metadata.namespace, name)),) if name else ()
 
 
 def _affects_pool(old: VMI, new: VMI) -> bool:

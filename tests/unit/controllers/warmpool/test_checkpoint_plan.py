@@ -52,7 +52,9 @@ def checkpoint(name="c", *, of="s", made="Ready", age=10, digest=DIGEST, node="n
 
 def decide(vmis=(), checkpoints=(), digest=DIGEST, down=(), **spec):
     pool = warm_pool(2, **{"startFrom": "Checkpoint", **spec})
-    return plan_checkpoint(pool, vmis, checkpoints, digest, NOW, serves=lambda one: one not in down)
+    return plan_checkpoint(
+        pool, vmis, checkpoints, digest, NOW, forks=vmis, serves=lambda one: one not in down
+    )
 
 
 def names(objects):
