@@ -180,10 +180,9 @@ def test_a_set_heals_from_spares_that_are_copies_of_the_first(user):
     user.kubectl("delete", "vmi", gone, "--wait=false")
     until("it is whole", lambda: len(ready_names(user, "app=web") - {gone}) == 2)
     assert kept in ready_names(user, "app=web")
-    user.kubectl("wait", "vmwp", "spares", "--for", "condition=Ready", "--timeout", "300s")
-    everybody = {one["metadata"]["name"] for one in machines(user, "app=web")} | {
-        one["metadata"]["name"] for one in machines(user, "corral.dev/warm-pool=spares")
-    }
+    spare = "corral.dev/warm-pool=spares"
+    until("it has spares again", lambda: len(ready_names(user, spare)) == 3)
+    everybody = ready_names(user, "app=web") - {gone} | ready_names(user, spare)
     assert len(everybody) == 5
     numbers = {in_guest(user, name, "head -c 32 /dev/urandom | base64") for name in everybody}
     assert len(numbers) == 5
