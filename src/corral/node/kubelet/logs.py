@@ -2,7 +2,8 @@
 
 QEMU appends to ``console.log`` itself.  When that exceeds its maximum size its end is kept as
 ``console.log.1`` and it is truncated: QEMU's descriptor is opened with O_APPEND, so it continues
-at the start.  One inotify descriptor watches all logs.
+at the start.  One inotify descriptor watches all logs.  What QEMU itself prints is rotated in the
+same way: there are guests that can make it print a line as often as they like.
 
 A serial port has no timestamps, and QEMU writes none into the log.  The manager is notified when a
 log grows, and keeps a mark: at most one a second, and fewer of the older ones, so that a few
@@ -26,6 +27,7 @@ from corral.node.host.inotify import IN_MODIFY, OVERFLOW, Inotify
 
 NAME = "console.log"
 OLDER = "console.log.1"
+OUTPUT = "qemu.log"
 LARGEST_BYTES = 1024 * 1024
 MOST_MARKS = 256
 _APART_SECONDS = 1.0
@@ -101,6 +103,8 @@ class Logs:
         self._inotify = Inotify(self._on_change)
         self._watches: dict[int, Path] = {}
         self._followed: dict[Path, int] = {}
+        self._outputs: dict[Path, int] = {}
+        """Watches of what QEMU prints, by directory."""
         self._readers: dict[Path, set[asyncio.Event]] = {}
         self._logs: dict[Path, _Log] = {}
 
@@ -119,7 +123,10 @@ class Logs:
             self.follow(directory)
 
     def follow(self, directory: Path) -> None:
-        """Rotate the log of a machine, once it exists.  Idempotent."""
+        """Rotate the logs of a machine, once they exist.  Idempotent."""
+        if self._outputs.get(directory, -1) < 0:
+            self._outputs[directory] = self._inotify.add(directory / OUTPUT, IN_MODIFY)
+            _rotate(directory, OUTPUT)
         self._followed.setdefault(directory, -1)
         if self._followed[directory] in self._watches:
             return
@@ -133,6 +140,8 @@ class Logs:
     def forget(self, directory: Path) -> None:
         """Stop watching the log of a removed machine, and wake its readers."""
         self._logs.pop(directory, None)
+        if (output := self._outputs.pop(directory, -1)) >= 0:
+            self._inotify.remove(output)
         watch = self._followed.pop(directory, -1)
         if self._watches.pop(watch, None) is not None:
             self._inotify.remove(watch)
@@ -157,6 +166,9 @@ class Logs:
                 del self._readers[directory]
 
     def _on_change(self, watch: int, _name: str) -> None:
+        for directory, output in self._outputs.items():
+            if watch in {output, OVERFLOW}:
+                _rotate(directory, OUTPUT)
         if watch == OVERFLOW:  # the queue was full: any log may have changed
             changed = list(self._watches.values())
         else:
@@ -212,27 +224,30 @@ class Logs:
             status = (directory / NAME).stat()
             moment = status.st_mtime if first else time.time()
             log.times.add(log.truncated + status.st_size, moment)
-            if status.st_size > LARGEST_BYTES and _rotate(directory, status.st_size):
-                log.truncated += status.st_size
+            log.truncated += _rotate(directory, NAME)
 
 
-def _rotate(directory: Path, size: int) -> bool:
-    """Keep the end of a log elsewhere and truncate it; return False after a (logged) failure.
+def _rotate(directory: Path, name: str) -> int:
+    """Keep the end of a log that is too large elsewhere, and truncate it.
 
-    Only the end is copied: a log may have grown for days without a manager.
+    Only the end is copied: a log may have grown for days without a manager.  Returns the bytes that
+    are truncated, 0 also after a (logged) failure.
     """
-    path = directory / NAME
+    path = directory / name
     try:
+        size = path.stat().st_size
+        if size <= LARGEST_BYTES:
+            return 0
         with path.open("rb") as file:
             file.seek(size - LARGEST_BYTES)
-            files.replace(directory / OLDER, file.read(LARGEST_BYTES))
+            files.replace(directory / f"{name}.1", file.read(LARGEST_BYTES))
         os.truncate(path, 0)
     except FileNotFoundError:
-        return False
+        return 0
     except OSError as error:
-        logger.warning("console log cannot be rotated", path=str(path), error=str(error))
-        return False
-    return True
+        logger.warning("log cannot be rotated", path=str(path), error=str(error))
+        return 0
+    return size
 
 
 def _content(path: Path) -> bytes:

@@ -368,7 +368,7 @@ def _open_handles(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
             files=stack.enter_context(_disks(definition.drives)),
             taps=definition.network.taps if definition.network is not None else {},
         )
-        output = opened(directory / OUTPUT, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        output = opened(directory / OUTPUT, append | os.O_TRUNC)
         yield handles, output, lock
 
 

@@ -15,7 +15,16 @@ from starlette.testclient import TestClient
 
 from corral.aio import Background
 from corral.api.object import Key
-from corral.node.kubelet.logs import LARGEST_BYTES, MOST_MARKS, NAME, OLDER, Kept, Logs, Times
+from corral.node.kubelet.logs import (
+    LARGEST_BYTES,
+    MOST_MARKS,
+    NAME,
+    OLDER,
+    OUTPUT,
+    Kept,
+    Logs,
+    Times,
+)
 from corral.node.kubelet.server import Kubelet
 from corral.node.kubelet.vmi_endpoints import VmiEndpoints
 from corral.node.metrics.sampling.kubelet_endpoints import ResourceEndpoints
@@ -229,6 +238,23 @@ async def test_the_size_of_a_log_is_limited(tmp_path):
             guest.write(b"after")
     assert path.read_bytes() == b"after"
     assert (tmp_path / OLDER).stat().st_size == LARGEST_BYTES
+
+
+async def test_what_qemu_prints_is_limited(tmp_path):
+    logs = Logs()
+    path, older = tmp_path / OUTPUT, tmp_path / f"{OUTPUT}.1"
+    with path.open("ab", buffering=0) as qemu:
+        async with asyncio.timeout(60), Background() as tasks:
+            tasks.start(logs.run(), name="logs")
+            await asyncio.sleep(0)
+            logs.follow(tmp_path)
+            qemu.write(b"lost" + b"x" * LARGEST_BYTES)
+            while not older.exists() or path.stat().st_size:
+                await asyncio.sleep(0.01)
+            qemu.write(b"after")
+            logs.forget(tmp_path)
+    assert path.read_bytes() == b"after"
+    assert older.read_bytes() == b"x" * LARGEST_BYTES
 
 
 async def test_a_log_that_cannot_be_rotated_is_reported_once(tmp_path, monkeypatch):
