@@ -115,7 +115,6 @@ run kubectl delete dv vm-pool-disks-root-2
 run kubectl wait vmi,pvc --all --for delete --timeout 120s
 
 say "Third act: machines in an instant.  A set of three, and a warm pool that keeps seven more booted"
-run kubectl delete service web
 run kubectl create -f examples/testreplicaset.yaml -f examples/warm-pool.yaml
 run kubectl scale vmwp spares --replicas 7
 run kubectl wait vmwp spares --for 'jsonpath={.status.readyReplicas}=7' --timeout 180s
