@@ -21,6 +21,8 @@ _ZERO, _SIZE, _PAGE, _LAST, _CONTINUE = 0x02, 0x04, 0x08, 0x10, 0x20
 """Flags of a record of memory, in the low bits of an address."""
 _FLAGS: Final = 0xFFF
 _PAGE_BYTES: Final = 4096
+_LEAST_RECORD_BYTES: Final = 9
+"""Bytes of a page of zeros: QEMU sends each page at least once."""
 _RAM: Final = b"ram"
 _RAM_VERSION: Final = 4
 
@@ -117,6 +119,8 @@ class _Splitter:
             name, length = self._take(self._number(1)), self._number(8)
             left -= length
             if name == self._own:
+                if length > len(self._content) // _LEAST_RECORD_BYTES * _PAGE_BYTES:
+                    raise StreamError("the saved guest has fewer pages than it says")
                 self._pages.resize(length)
                 total -= length
             else:
@@ -153,6 +157,8 @@ class _Pages:
     def write(self, address: int, content: bytes) -> None:
         """Write a page; empty content is that of zeros, as QEMU sends it."""
         number = address // _PAGE_BYTES
+        if number >= self.size:
+            raise StreamError("the saved guest has a page outside of its memory")
         if content or self._written[number]:
             os.pwrite(self._file, content or bytes(_PAGE_BYTES), address)
             self._written[number] = 1

@@ -104,6 +104,8 @@ def test_pages_of_zeros_take_no_space(splits, tmp_path):
         (HEADER + begin(blocks(ram0=PAGE)).replace(b"\x03ram\0", b"\x03rom\0") + DEVICES, "rom"),
         (HEADER + begin(blocks(ram0=PAGE)) + part(number(0x140) + b"x") + DEVICES, "flags"),
         (HEADER + begin(blocks(ram0=PAGE)).replace(FOOTER, b"\x7e\0\0\0\3") + DEVICES, "no end"),
+        (HEADER + begin(blocks(ram0=1 << 50)) + part(zero(0, b"ram0")) + DEVICES, "fewer pages"),
+        (HEADER + begin(blocks(ram0=PAGE)) + part(data(PAGE, b"a", b"ram0")) + DEVICES, "outside"),
     ],
 )
 def test_a_stream_of_another_form_is_refused(splits, stream, why):
