@@ -119,6 +119,19 @@ async def test_forks_have_the_memory_of_a_source_that_goes_on(tmp_path):
         await in_phase(host, "vm", "Running")
 
 
+async def test_a_checkpoint_without_its_source_says_so_and_is_made_once_it_is_there(tmp_path):
+    async with node(tmp_path) as host:
+        await request(host)
+
+        async def reported():
+            listed = (await found(host)).status.conditions
+            return [(one.status, one.reason) for one in listed] == [("False", "SourceNotFound")]
+
+        await host.whole.until(reported)
+        await source(host)
+        assert (await finished(host)).has("Ready")
+
+
 @pytest.mark.parametrize(
     "step", ["checkpoint begun", "stands still", "goes on", "checkpoint written"]
 )

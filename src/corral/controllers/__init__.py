@@ -6,6 +6,7 @@ from typing import Any
 from corral.api.kinds.core.machine_nodes import ANYWHERE, Placement
 from corral.api.kinds.kubevirt.installation import CPU_RATIO
 from corral.controllers import (
+    checkpoint,
     claim,
     datavolume,
     evacuation,
@@ -28,6 +29,7 @@ CONTROLLERS: tuple[Callable[[ControllerContext], Controller[Any]], ...] = (
     warmpool.controller,
     claim.binder,
     claim.controller,
+    checkpoint.controller,
     pool.controller,
     pool.finalizer_controller,
     vm.controller,

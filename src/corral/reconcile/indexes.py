@@ -3,6 +3,7 @@
 import msgspec
 from lightkube.models.core_v1 import PersistentVolume, Pod
 
+from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint
 from corral.api.kinds.kubevirt.migration import VirtualMachineInstanceMigration
 from corral.api.kinds.storage.common import class_name
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -32,6 +33,11 @@ def by_vmi_node(vmi: VirtualMachineInstance) -> tuple[str]:
 def by_vmi(migration: VirtualMachineInstanceMigration) -> tuple[str]:
     """Index migrations by the key of their VMI."""
     return (str(migration.vmi_key),)
+
+
+def by_source(checkpoint: VirtualMachineCheckpoint) -> tuple[str]:
+    """Index checkpoints by the key of the VMI that they are made of."""
+    return (str(checkpoint.source_key),)
 
 
 def by_class(volume: PersistentVolume) -> tuple[str]:

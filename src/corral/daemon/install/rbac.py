@@ -74,6 +74,7 @@ _CONTROLLERS = role(
         "virtualmachineclaims virtualmachineclaims/finalizers virtualmachineclaims/status",
     ),
     rule(f"create delete {READ}", "corral.dev", "virtualmachinecheckpoints"),
+    rule("patch", "corral.dev", "virtualmachinecheckpoints/status"),
     rule(
         READ,
         "instancetype.kubevirt.io",

@@ -27,6 +27,7 @@ from corral.node.metrics.checkpoint_metrics import CheckpointMetrics
 from corral.node.storage.checkpoint_files import Checkpoint, CheckpointFiles
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
+from corral.reconcile.indexes import by_source
 from corral.reconcile.workqueue import WorkQueue
 
 DIRECTORY: Final = "checkpoints"
@@ -93,7 +94,7 @@ class CheckpointSync:
         self._checkpoints = context.informers.of(VirtualMachineCheckpoint)
         self._instances = context.informers.of(VirtualMachineInstance)
         self.metrics = CheckpointMetrics(node, self._checkpoints.items)
-        self._checkpoints.index(_source_of)
+        self._checkpoints.index(by_source)
         self._instances.index(_origin_of)
         self._checkpoints.handle(self._on_checkpoint)
         self._checkpoints.handle_deleted(lambda _: self._queue.add(_SWEEP))
@@ -129,9 +130,7 @@ class CheckpointSync:
         return await self._sync_unfinished(checkpoint)
 
     async def _sync_unfinished(self, checkpoint: VirtualMachineCheckpoint) -> Result | None:
-        source = self._instances.get(
-            Key(checkpoint.metadata.namespace, checkpoint.spec.source.name)
-        )
+        source = self._instances.get(checkpoint.source_key)
         begun = checkpoint.status.source_uid
         if begun and (source is None or source.metadata.uid != begun):
             if checkpoint.status.node == self._node:
@@ -282,25 +281,18 @@ class CheckpointSync:
     ) -> None:
         if (vmi := new or old) is None:
             return
-        for checkpoint in self._checkpoints.indexed(_source_of, str(vmi.key)):
+        for checkpoint in self._checkpoints.indexed(by_source, str(vmi.key)):
             if not checkpoint.is_final:
                 self._queue.add(checkpoint.key)
         if (name := starts_from(vmi)) and (old is None or new is None):
             self._queue.add(Key(vmi.metadata.namespace, name))
 
 
-def _address(named: VirtualMachineCheckpoint | VirtualMachineInstance, name: str) -> str:
-    """Return the key of an object of the same namespace, as text; empty without a name."""
-    return str(Key(named.metadata.namespace, name)) if name else ""
-
-
 def _listed(directory: Path) -> list[Path]:
     return sorted(directory.iterdir()) if directory.is_dir() else []
 
 
-def _source_of(checkpoint: VirtualMachineCheckpoint) -> tuple[str]:
-    return (_address(checkpoint, checkpoint.spec.source.name),)
-
-
 def _origin_of(vmi: VirtualMachineInstance) -> tuple[str]:
-    return (_address(vmi, starts_from(vmi)),)
+    """Index VMIs by the checkpoint that they start from, empty for those that boot."""
+    name = starts_from(vmi)
+    return (str(Key(vmi.metadata.namespace, name)) if name else "",)

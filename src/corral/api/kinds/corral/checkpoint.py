@@ -4,7 +4,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
-from corral.api.object import Condition, Object, Struct
+from corral.api.object import Condition, Key, Object, Struct
 
 READY, FAILED = "Ready", "Failed"
 
@@ -64,6 +64,11 @@ class VirtualMachineCheckpoint(Object, kw_only=True):
 
     spec: CheckpointSpec
     status: CheckpointStatus = msgspec.field(default_factory=CheckpointStatus)
+
+    @property
+    def source_key(self) -> Key:
+        """The key of the VMI that it is made of."""
+        return Key(self.metadata.namespace, self.spec.source.name)
 
     def has(self, condition: str) -> bool:
         """Return whether a condition is True."""
