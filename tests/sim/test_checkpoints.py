@@ -18,13 +18,13 @@ from tests.sim.test_saved_memory import (
 
 from corral.api.errors import NotFound
 from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint as Checkpoint
-from corral.api.kinds.corral.fork import fork_annotations
+from corral.api.kinds.corral.fork import fork_annotations, fork_of
 from corral.api.kinds.vmi.fork_state import forked as forked_condition
 from corral.api.kinds.vmi.saved_memory import IDENTITY, START_FROM
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
 from corral.cli.errors import Problem
-from corral.cli.manager.checkpoint import _make
+from corral.cli.manager.checkpoint import _make, _started
 from corral.node.hollow.hypervisor import HollowGuest
 from corral.node.hypervisor import GuestError
 from corral.node.state import machine_record as records
@@ -117,6 +117,23 @@ async def test_forks_have_the_memory_of_a_source_that_goes_on(tmp_path):
         await host.whole.until(counted)
         assert await guest_of(host, await machine_of(host, "vm")).runs()
         await in_phase(host, "vm", "Running")
+
+
+async def test_the_command_waits_until_a_fork_is_a_machine_of_its_own(tmp_path, capsys):
+    async with node(tmp_path) as host:
+        await source(host)
+        await request(host)
+        made = await finished(host)
+        client = host.whole.client
+        document = msgspec.to_builtins(await client.get(Machine, "vm", "default"))
+        document |= {"apiVersion": Machine.api_version, "kind": Machine.kind}
+        fork = await client.create(Machine, fork_of(document, made))
+        assert await _started(client, fork)
+        assert f"vmi {fork.metadata.name} is a machine of its own\n" in capsys.readouterr().out
+        await client.delete(Checkpoint, BASE)
+        fork = await client.create(Machine, fork_of(document, made))
+        assert not await _started(client, fork)
+        assert f"vmi {fork.metadata.name}: The guest boots, as it cannot" in capsys.readouterr().out
 
 
 async def test_a_checkpoint_without_its_source_says_so_and_is_made_once_it_is_there(tmp_path):

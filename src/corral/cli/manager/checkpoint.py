@@ -12,6 +12,7 @@ from corral.api.errors import NotFound
 from corral.api.kinds import kind_of
 from corral.api.kinds.corral.checkpoint import FAILED, READY, VirtualMachineCheckpoint
 from corral.api.kinds.corral.fork import fork_of
+from corral.api.kinds.vmi.fork_state import PENDING, forked
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
 from corral.cli import options
@@ -23,6 +24,8 @@ from corral.client.next_version import next_version
 
 SECONDS: Final = 330.0
 """Time that a checkpoint may take."""
+FORK_SECONDS: Final = 300.0
+"""Time that a fork may take to start, beside the others."""
 
 
 @click.group(epilog="\b\nExample:\n  corral checkpoint create base --from vmi/testvdk4x")
@@ -61,12 +64,13 @@ def create(*, session: Session, name: str, source: str) -> None:
     show_default=True,
     help="How many copies.",
 )
+@click.option("--wait/--no-wait", default=True, help="Wait until each is a machine of its own.")
 @options.session
-def fork(*, session: Session, vmi: str, count: int) -> None:
+def fork(*, session: Session, vmi: str, count: int, wait: bool) -> None:
     """Start copies of a running machine, each with a name, keys and address of its own.
 
     They go on where it is now. The checkpoint that they start from stays: kubectl delete
-    vmcheckpoint removes it.
+    vmcheckpoint removes it. The exit code is 1 if one of them could not start from it, and booted.
     """
     target = vmi_target(vmi, session.namespace)
 
@@ -77,12 +81,42 @@ def fork(*, session: Session, vmi: str, count: int) -> None:
                 name = f"{target.name[:200]}-{secrets.token_hex(3)}"
                 made = await _make(client, Key(target.namespace, name), target.name)
                 click.echo(f"checkpoint {name} is complete")
-                for _ in range(count):
-                    document = fork_of(source, made)
-                    created = await client.create(VirtualMachineInstance, document)
-                    click.echo(f"vmi {created.metadata.name} starts from it")
+                document = fork_of(source, made)
+                forks = [
+                    await client.create(VirtualMachineInstance, document) for _ in range(count)
+                ]
+                if not wait:
+                    for each in forks:
+                        click.echo(f"vmi {each.metadata.name} starts from it")
+                    return
+                results = await asyncio.gather(*(_started(client, each) for each in forks))
+                if failed := results.count(False):
+                    raise Problem(f"{failed} of {count} copies are no machines of their own")
 
     asyncio.run(run())
+
+
+async def _started(client: Client, vmi: VirtualMachineInstance) -> bool:
+    """Wait until a fork has started, and print how; return whether it is a machine of its own."""
+    name = vmi.metadata.name
+    try:
+        async with asyncio.timeout(FORK_SECONDS):
+            while (condition := forked(vmi)) is None or condition.reason == PENDING:
+                if vmi.is_final:
+                    click.echo(f"vmi {name} has ended")
+                    return False
+                vmi = await next_version(client, vmi)
+    except NotFound:
+        click.echo(f"vmi {name} was deleted")
+        return False
+    except TimeoutError:
+        click.echo(f"vmi {name} has not started yet: kubectl describe vmi {name} says why")
+        return False
+    if condition.status == "True":
+        click.echo(f"vmi {name} is a machine of its own")
+        return True
+    click.echo(f"vmi {name}: {condition.message or condition.reason}")
+    return False
 
 
 async def _document(client: Client, key: Key) -> Document:
