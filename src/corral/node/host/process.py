@@ -103,6 +103,10 @@ def find(directory: Path) -> Identity | None:
     return identify(holder) if holder is not None else None
 
 
+_RELEASED: set[Identity] = set()
+"""Children that were released, and are reaped when they end."""
+
+
 class Pulse(NamedTuple):
     """The CPU time of a process's main thread, and whether it is runnable.
 
@@ -253,11 +257,15 @@ class Process:
         return Pulse(ran, runnable=state[0] == "R") if state is not None and ran else None
 
     def release(self) -> None:
-        """Stop watching the process, which runs on."""
+        """Stop watching the process, which runs on; a child is still reaped when it ends."""
         if self._pidfd >= 0:
-            asyncio.get_running_loop().remove_reader(self._pidfd)
-            os.close(self._pidfd)
-            self._pidfd = -1
+            loop, pidfd, self._pidfd = asyncio.get_running_loop(), self._pidfd, -1
+            loop.remove_reader(pidfd)
+            if self.identity not in _RELEASED and _is_running_child(pidfd):
+                _RELEASED.add(self.identity)
+                loop.add_reader(pidfd, _reap, loop, pidfd, self.identity)
+            else:
+                os.close(pidfd)
 
     def _on_end(self) -> None:
         with contextlib.suppress(ChildProcessError):  # an adopted one is init's to reap
@@ -266,6 +274,21 @@ class Process:
         self._ended.set()
         for callback in self._end_callbacks:
             callback()
+
+
+def _is_running_child(pidfd: int) -> bool:
+    """Report whether a process is a child that runs; one that has ended is reaped."""
+    try:
+        return os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG) is None
+    except ChildProcessError:
+        return False
+
+
+def _reap(loop: asyncio.AbstractEventLoop, pidfd: int, identity: Identity) -> None:
+    loop.remove_reader(pidfd)
+    _is_running_child(pidfd)
+    os.close(pidfd)
+    _RELEASED.discard(identity)
 
 
 def cpu_nanos(pid: int) -> int:

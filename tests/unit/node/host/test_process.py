@@ -407,3 +407,16 @@ async def test_a_process_with_unknown_run_time_does_not_count_as_stalled(sleeper
 
 def test_a_missing_process_has_no_identity():
     assert identify(2**22 + 1) is None
+
+
+@pytest.mark.parametrize("released", [True, False], ids=["while it runs", "as it ends"])
+async def test_a_child_that_was_released_is_reaped(tmp_path, released):
+    started = spawn(tmp_path, ["sleep", "60"])
+    pid = started.identity.pid
+    if released:
+        started.release()
+    os.kill(pid, signal.SIGKILL)
+    started.release()
+    async with asyncio.timeout(60):
+        while Path(f"/proc/{pid}").exists():
+            await asyncio.sleep(0.01)
