@@ -137,14 +137,13 @@ async def test_a_cancelled_target_ends(site):
 
 
 async def test_a_source_waits_only_so_long_for_a_target_that_it_cancels(site):
-    async def hang():
-        await asyncio.sleep(60)
-
-    site.local._give_back = hang
+    over = asyncio.Event()
+    site.local._give_back = over.wait
     target = await site.one.reach("m", "two")
     async with asyncio.timeout(2 * CANCEL_SECONDS):
         await target.cancel("the user said so")
     assert await target.state() is TargetState.RECEIVING
+    over.set()
 
 
 async def test_memory_and_disks_are_streams(site):
