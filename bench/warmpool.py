@@ -92,7 +92,8 @@ def scale(one: Cluster, replicas: int) -> None:
 def delete_member(one: Cluster) -> None:
     """Delete a member; its set shows that it lacks one only when it is replaced already."""
     selector = f"?labelSelector=bench%3D{NAME}"
-    name = one.call("GET", MACHINES + selector)["items"][0]["metadata"]["name"]
+    listed = [each["metadata"] for each in one.call("GET", MACHINES + selector)["items"]]
+    name = next(each["name"] for each in listed if "deletionTimestamp" not in each)
     one.call("DELETE", f"{MACHINES}/{name}")
 
 
