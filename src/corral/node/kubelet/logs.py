@@ -102,9 +102,10 @@ class Logs:
     def __init__(self) -> None:
         self._inotify = Inotify(self._on_change)
         self._watches: dict[int, Path] = {}
-        self._followed: dict[Path, int] = {}
-        self._outputs: dict[Path, int] = {}
-        """Watches of what QEMU prints, by directory."""
+        self._outputs: dict[int, Path] = {}
+        """Directories by the watches of what QEMU prints."""
+        self._followed: dict[Path, tuple[int, int]] = {}
+        """Both watches of a directory; what QEMU prints is there whenever the console log is."""
         self._readers: dict[Path, set[asyncio.Event]] = {}
         self._logs: dict[Path, _Log] = {}
 
@@ -117,6 +118,7 @@ class Logs:
             )
         finally:
             self._watches.clear()
+            self._outputs.clear()
 
     def _follow_all(self) -> None:
         for directory in list(self._followed):
@@ -124,27 +126,26 @@ class Logs:
 
     def follow(self, directory: Path) -> None:
         """Rotate the logs of a machine, once they exist.  Idempotent."""
-        if self._outputs.get(directory, -1) < 0:
-            self._outputs[directory] = self._inotify.add(directory / OUTPUT, IN_MODIFY)
-            _rotate(directory, OUTPUT)
-        self._followed.setdefault(directory, -1)
-        if self._followed[directory] in self._watches:
+        if self._followed.setdefault(directory, (-1, -1))[0] in self._watches:
             return
         watch = self._inotify.add(directory / NAME, IN_MODIFY)
         if watch >= 0:
             self._watches[watch] = directory
-            self._followed[directory] = watch
+            output = self._inotify.add(directory / OUTPUT, IN_MODIFY)
+            if output >= 0:
+                self._outputs[output] = directory
+            self._followed[directory] = watch, output
+            _rotate(directory, OUTPUT)
             self._update(directory, first=True)
             self.wake(directory)
 
     def forget(self, directory: Path) -> None:
         """Stop watching the log of a removed machine, and wake its readers."""
         self._logs.pop(directory, None)
-        if (output := self._outputs.pop(directory, -1)) >= 0:
-            self._inotify.remove(output)
-        watch = self._followed.pop(directory, -1)
-        if self._watches.pop(watch, None) is not None:
-            self._inotify.remove(watch)
+        watch, output = self._followed.pop(directory, (-1, -1))
+        for one, watches in ((watch, self._watches), (output, self._outputs)):
+            if watches.pop(one, None) is not None:
+                self._inotify.remove(one)
         self.wake(directory)
 
     def wake(self, directory: Path) -> None:
@@ -166,11 +167,12 @@ class Logs:
                 del self._readers[directory]
 
     def _on_change(self, watch: int, _name: str) -> None:
-        for directory, output in self._outputs.items():
-            if watch in {output, OVERFLOW}:
-                _rotate(directory, OUTPUT)
+        if watch in self._outputs:
+            _rotate(self._outputs[watch], OUTPUT)
         if watch == OVERFLOW:  # the queue was full: any log may have changed
             changed = list(self._watches.values())
+            for directory in self._outputs.values():
+                _rotate(directory, OUTPUT)
         else:
             changed = [self._watches[watch]] if watch in self._watches else []
         for directory in changed:

@@ -360,6 +360,7 @@ def _open_handles(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
             raise StartError("StartFailed", "QEMU already runs for this VMI")
         stack.callback(os.close, lock)
         append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        output = opened(directory / OUTPUT, append | os.O_TRUNC)  # before the console log: ``Logs``
         handles = Handles(
             monitor=stack.enter_context(listen(directory / MONITOR)).fileno(),
             serial=stack.enter_context(listen(directory / SERIAL)).fileno(),
@@ -368,7 +369,6 @@ def _open_handles(definition: Definition) -> Iterator[tuple[Handles, int, int]]:
             files=stack.enter_context(_disks(definition.drives)),
             taps=definition.network.taps if definition.network is not None else {},
         )
-        output = opened(directory / OUTPUT, append | os.O_TRUNC)
         yield handles, output, lock
 
 

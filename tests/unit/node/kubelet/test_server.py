@@ -243,6 +243,7 @@ async def test_the_size_of_a_log_is_limited(tmp_path):
 async def test_what_qemu_prints_is_limited(tmp_path):
     logs = Logs()
     path, older = tmp_path / OUTPUT, tmp_path / f"{OUTPUT}.1"
+    (tmp_path / NAME).touch()
     with path.open("ab", buffering=0) as qemu:
         async with asyncio.timeout(60), Background() as tasks:
             tasks.start(logs.run(), name="logs")
