@@ -18,6 +18,15 @@ run() {
 ask() {
     curl --silent --max-time 5 "http://127.0.0.1:$node_port/" || true
 }
+# Asks until so many machines have answered, each at least once.
+await_answers() {
+    answers='' deadline=$(($(date +%s) + 60))
+    until [ "$(echo "$answers" | sort -u | wc -l)" = $(($1 + 1)) ]; do
+        [ "$(date +%s)" -lt $deadline ] || { echo "not all of them answered: $answers" >&2; exit 1; }
+        answers="$answers
+$(ask)"
+    done
+}
 finish() {
     code=$?
     trap - EXIT
@@ -53,12 +62,7 @@ run corral expose vmirs testreplicaset --name web --port 80 --type NodePort
 run kubectl get service web
 node_port=$(kubectl get service web -o 'jsonpath={.spec.ports[0].nodePort}')
 printf '%s$ curl http://127.0.0.1:%s/%s    # until each of the three has answered\n' "$bold" "$node_port" "$plain"
-answers='' deadline=$(($(date +%s) + 60))
-until [ "$(echo "$answers" | sort -u | wc -l)" = 4 ]; do
-    [ "$(date +%s)" -lt $deadline ] || { echo "not all of them answered: $answers" >&2; exit 1; }
-    answers="$answers
-$(ask)"
-done
+await_answers 3
 echo "$answers" | sed '/^$/d' | sort | uniq -c
 
 say "Scale to five with kubectl"
@@ -126,12 +130,7 @@ say "From three to ten machines that answer"
 began=$(date +%s%N)
 run kubectl scale vmirs testreplicaset --replicas 10
 printf '%s$ curl http://127.0.0.1:%s/%s    # until each of the ten has answered\n' "$bold" "$node_port" "$plain"
-answers='' deadline=$(($(date +%s) + 60))
-until [ "$(echo "$answers" | sort -u | wc -l)" = 11 ]; do
-    [ "$(date +%s)" -lt $deadline ] || { echo "not all of them answered: $answers" >&2; exit 1; }
-    answers="$answers
-$(ask)"
-done
+await_answers 10
 echo "ten machines have answered $((($(date +%s%N) - began) / 1000000)) ms after the command, kubectl's own time included"
 run kubectl get vmirs,vmwp
 
