@@ -1,6 +1,7 @@
 """Small state files: atomic replacement, journals, and reading that tolerates damage."""
 
 import errno
+import hashlib
 import os
 import stat
 from collections.abc import Callable
@@ -38,6 +39,12 @@ def replace(path: Path, content: bytes, *, mode: int = 0o600, durable: bool = Fa
         raise
     if durable:
         sync_directory(path.parent)
+
+
+def sha256(path: Path) -> str:
+    """Return the hexadecimal SHA-256 of a file.  Raises OSError."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_ahead(path: Path) -> None:

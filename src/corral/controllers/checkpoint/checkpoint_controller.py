@@ -3,6 +3,8 @@
 The node of the source reports all else (``corral.node.agent.checkpoints``).
 """
 
+from contextlib import suppress
+
 import msgspec
 
 from corral.api.conditions import set_condition
@@ -57,10 +59,8 @@ class Checkpoints:
             "metadata": {"resourceVersion": checkpoint.metadata.resource_version},
             "status": {"conditions": after},
         }
-        try:
+        with suppress(NotFound):
             await self._client.patch(VirtualMachineCheckpoint, key, change, subresource="status")
-        except NotFound:
-            return
 
     def _checkpoint_changed(
         self, _old: VirtualMachineCheckpoint | None, new: VirtualMachineCheckpoint | None

@@ -17,6 +17,7 @@ from corral.api.kinds.corral.warm_pool import (
     VirtualMachineWarmPool,
 )
 from corral.api.kinds.vmi.fork_state import forked, has_booted_instead
+from corral.api.kinds.vmi.live_update import has_condition
 from corral.api.kinds.vmi.saved_memory import starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Condition
@@ -201,9 +202,8 @@ def is_settled(vmi: VMI) -> bool:
 
     Without an agent, forks of it would have the same host name, keys and random numbers.
     """
-    conditions = {each.type: each.status for each in vmi.status.conditions}
-    has_agent = conditions.get("AgentConnected") == "True"
-    return is_active(vmi) and vmi.status.phase == "Running" and is_ready(vmi) and has_agent
+    is_up = is_active(vmi) and vmi.status.phase == "Running" and is_ready(vmi)
+    return is_up and has_condition(vmi, "AgentConnected")
 
 
 def _is_older(checkpoint: Checkpoint, other: Checkpoint | None) -> bool:

@@ -257,7 +257,10 @@ class Process:
         return Pulse(ran, runnable=state[0] == "R") if state is not None and ran else None
 
     def release(self) -> None:
-        """Stop watching the process, which runs on; a child is still reaped when it ends."""
+        """Stop watching the process; a child is reaped as soon as it has ended.
+
+        An adopted one is init's to reap.
+        """
         if self._pidfd >= 0:
             loop, pidfd, self._pidfd = asyncio.get_running_loop(), self._pidfd, -1
             loop.remove_reader(pidfd)
@@ -268,8 +271,6 @@ class Process:
                 os.close(pidfd)
 
     def _on_end(self) -> None:
-        with contextlib.suppress(ChildProcessError):  # an adopted one is init's to reap
-            os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
         self.release()
         self._ended.set()
         for callback in self._end_callbacks:

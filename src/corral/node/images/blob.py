@@ -1,11 +1,12 @@
 """A partial layer, which survives a lost connection and a killed process."""
 
 import fcntl
-import hashlib
 import os
 import threading
 from pathlib import Path
 from typing import Self
+
+from corral import files
 
 
 class BlobInUse(Exception):
@@ -62,18 +63,12 @@ class Blob:
 
     def sha256(self) -> str:
         """Return the hexadecimal digest of the received bytes."""
-        return file_sha256(self._path)
-
-
-def file_sha256(path: Path) -> str:
-    """Return the hexadecimal digest of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        return files.sha256(self._path)
 
 
 def seal(disk: Path) -> str:
     """Make a disk durable and read-only; return its digest."""
-    digest = file_sha256(disk)
+    digest = files.sha256(disk)
     disk.chmod(0o444)
     with disk.open("rb") as file:
         os.fsync(file.fileno())

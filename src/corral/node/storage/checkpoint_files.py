@@ -126,8 +126,8 @@ class CheckpointFiles:
         sealed = msgspec.structs.replace(
             checkpoint,
             memory=state(self.memory),
-            digest=_digest(self.memory),
-            devices=_digest(self.devices),
+            digest=files.sha256(self.memory),
+            devices=files.sha256(self.devices),
             disks={each.name: state(each) for each in disks},
             bytes=sum(each.stat().st_blocks * 512 for each in own),
         )
@@ -145,7 +145,7 @@ class CheckpointFiles:
         try:
             if state(self.memory) != checkpoint.memory:
                 raise MemoryMisfitError("its memory was changed or cut since it was made")
-            if _digest(self.devices) != checkpoint.devices:
+            if files.sha256(self.devices) != checkpoint.devices:
                 raise MemoryMisfitError("the state of its devices does not match its checksum")
             now = {each.name: state(each) for each in self._disks.iterdir()}
         except FileNotFoundError as error:
@@ -206,11 +206,6 @@ def _copy(source: Path, target: Path) -> None:
     if not reflink(source, target):
         shutil.copyfile(source, target)
         target.chmod(0o600)
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _sealed_copy(file: Path, digest: str) -> int:

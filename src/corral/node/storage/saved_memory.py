@@ -14,7 +14,6 @@ Users write a claim's disk only, which is another file: all files here were writ
 The methods block; they are called in threads.
 """
 
-import hashlib
 import os
 import shutil
 from collections.abc import Iterable, Mapping
@@ -105,7 +104,7 @@ class SavedMemory:
             saved,
             volume=self.directory.name,
             memory_bytes=self.memory.stat().st_size,
-            digest=_digest(self.memory),
+            digest=files.sha256(self.memory),
             disks={disk.name: state(disk) for disk in ephemeral},
             others=states(persistent),
         )
@@ -129,7 +128,7 @@ class SavedMemory:
         try:
             if self.memory.stat().st_size != saved.memory_bytes:
                 raise MemoryMisfitError("the memory file does not have the size that was written")
-            if _digest(self.memory) != saved.digest:
+            if files.sha256(self.memory) != saved.digest:
                 raise MemoryMisfitError("the memory file does not match its checksum")
         except FileNotFoundError as error:
             raise MemoryMisfitError("the memory file is missing") from error
@@ -186,8 +185,3 @@ def require_unchanged(before: Mapping[str, State], now: Mapping[str, State]) -> 
             raise MemoryMisfitError(f"the disk {name} is missing")
         if now[name] != found:
             raise MemoryMisfitError(f"the disk {name} was changed since")
-
-
-def _digest(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
