@@ -1,6 +1,8 @@
 """Checkpoints of hollow machines: killed at every step, and VMIs that start from them."""
 
 import asyncio
+import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -229,14 +231,71 @@ async def test_a_vmi_boots_where_the_hypervisor_is_another(tmp_path, monkeypatch
         assert "checkpoint base" in await event_message(host, "fork", "ForkFailed")
 
 
-async def test_a_vmi_boots_if_the_checkpoint_is_damaged(tmp_path):
+def damage(files: Path, how: str) -> None:
+    """Damage the files of a checkpoint."""
+    memory, record = files / "memory", files / "checkpoint.json"
+    if how == "devices":
+        (files / "devices").write_bytes(b"x")
+    elif how == "cut":
+        os.truncate(memory, memory.stat().st_size // 2)
+    elif how == "digest":  # the same as another byte on the disk
+        made = msgspec.json.decode(record.read_bytes())
+        record.write_bytes(msgspec.json.encode({**made, "digest": "0" * 64}))
+    else:
+        (files / how).unlink()
+
+
+@pytest.mark.parametrize(
+    ("how", "why"),
+    [
+        ("devices", "the state of its devices does not match its checksum"),
+        ("cut", "its memory was changed or cut"),
+        ("digest", "its memory does not match its checksum"),
+        ("memory", "is missing"),
+        ("checkpoint.json", "its files are missing"),
+    ],
+)
+async def test_nothing_starts_again_from_a_checkpoint_that_is_found_damaged(tmp_path, how, why):
     async with node(tmp_path) as host:
         memory = await source(host)
         await request(host)
         made = await finished(host)
-        (tmp_path / "checkpoints" / made.metadata.uid / "devices").write_bytes(b"x")
-        assert await forked(host, made, "fork") != memory
-        assert "checksum" in await event_message(host, "fork", "ForkFailed")
+        assert await forked(host, made, "before") == memory
+        host.agent._checkpoints._files.of(made.metadata.uid).close()  # as a new manager has none
+        damage(tmp_path / "checkpoints" / made.metadata.uid, how)
+        assert await forked(host, made, "first") != memory
+        assert why in await event_message(host, "first", "ForkFailed")
+
+        async def is_reported():
+            return (await found(host)).has("Failed")
+
+        await host.whole.until(is_reported)
+        conditions = {one.type: one for one in (await found(host)).status.conditions}
+        for type_, status in (("Ready", "False"), ("Failed", "True")):
+            condition = conditions[type_]
+            assert (condition.status, condition.reason) == (status, "Damaged")
+            assert why in condition.message
+        assert why in await event_message(host, "base", "Damaged")
+        assert await forked(host, made, "second") != memory
+        assert "the checkpoint has failed: " in await event_message(host, "second", "ForkFailed")
+        assert directories(host) == []
+        assert guest_of(host, await machine_of(host, "before")).memory == memory
+        assert (await found(host)).status.forks == 1, "the others have booted"
+
+
+async def test_a_manager_that_starts_without_the_files_of_a_checkpoint_reports_it(tmp_path):
+    async with node(tmp_path) as host:
+        await source(host)
+        await request(host)
+        made = await finished(host)
+        shutil.rmtree(tmp_path / "checkpoints" / made.metadata.uid)
+        host.life.cancel()
+
+        async def is_reported():
+            return (await found(host)).has("Failed")
+
+        await host.whole.until(is_reported)
+        assert not (await found(host)).has("Ready")
 
 
 async def test_a_vmi_with_other_volumes_boots(tmp_path):

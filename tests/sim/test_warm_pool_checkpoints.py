@@ -182,10 +182,10 @@ async def test_spares_boot_while_their_checkpoint_is_damaged_and_it_is_made_anew
         (files / "devices").write_bytes(b"x")
         (spare, *_) = [each for each in await spares(c) if starts_from(each)]
         await c.client.delete(Machine, spare.key)
-        found = await until_condition(c, "CheckpointReady", "ForkFailed")
+        found = await until_condition(c, "CheckpointReady", "Damaged")
         assert "checksum" in found.message
         await until_spares(c, 3)
-        assert "ForkFailed" in {event.reason for event in await c.events("spares")}
+        assert "Damaged" in {event.reason for event in await c.events("spares")}
         await until_another(c, before, RETRY_SECONDS + 60)
         await until_spares(c, 3)
 
@@ -196,7 +196,7 @@ async def test_a_checkpoint_from_which_a_member_could_not_start_is_made_anew():
         files = c.node_directory(before.status.node) / "checkpoints" / before.metadata.uid
         (files / "devices").write_bytes(b"x")
         await c.scale("test", 1)
-        await until_condition(c, "CheckpointReady", "ForkFailed")
+        await until_condition(c, "CheckpointReady", "Damaged")
         await until_members(c, 1)
         await until_another(c, before, RETRY_SECONDS + 60)
 

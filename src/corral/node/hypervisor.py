@@ -244,6 +244,10 @@ class MemoryMisfitError(Exception):
     """A saved memory cannot be resumed: it is of another machine, damaged, or used already."""
 
 
+class MemoryDamagedError(MemoryMisfitError):
+    """A saved memory that no machine can be resumed from again: a file is missing or changed."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finished:
     """A program that ran in a guest to its end, with its output."""

@@ -94,7 +94,7 @@ class Agent:
         self._host = _host(
             name, host, hypervisor, capacity or measure(directory), address, retired=retired
         )
-        checkpoints = NodeCheckpoints(context.client, directory)
+        checkpoints = NodeCheckpoints(context.client, name, directory)
         self._machines = Machines(
             context,
             name,

@@ -5,6 +5,7 @@ forks that run keep the memory that they map, and the copies of the disks are th
 """
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,8 @@ import structlog
 
 from corral.api.conditions import set_condition
 from corral.api.errors import NotFound
-from corral.api.kinds.corral.checkpoint import FAILED, READY, VirtualMachineCheckpoint
+from corral.api.kinds.corral.checkpoint import DAMAGED, FAILED, READY, VirtualMachineCheckpoint
+from corral.api.kinds.vmi.fork_state import forked, has_booted_instead, has_started_from
 from corral.api.kinds.vmi.saved_memory import starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
@@ -21,7 +23,7 @@ from corral.api.time import rfc3339
 from corral.client.client import Client
 from corral.failures import describe
 from corral.node.agent.machines import Machines
-from corral.node.hypervisor import MemoryMisfitError, StartError
+from corral.node.hypervisor import MemoryDamagedError, MemoryMisfitError, StartError
 from corral.node.machine.memory.checkpoint import CheckpointError
 from corral.node.metrics.checkpoint_metrics import CheckpointMetrics
 from corral.node.storage.checkpoint_files import Checkpoint, CheckpointFiles
@@ -30,6 +32,7 @@ from corral.reconcile.controller import Controller, Result
 from corral.reconcile.indexes import by_source
 from corral.reconcile.workqueue import WorkQueue
 
+OnDamage = Callable[[str], None]
 DIRECTORY: Final = "checkpoints"
 """The subdirectory of a node's directory with a directory for each checkpoint, named by its uid."""
 _SWEEP: Final = Key("", "")
@@ -37,6 +40,7 @@ _SWEEP: Final = Key("", "")
 _WORKERS: Final = 2
 _RETRY_SECONDS: Final = 2.0
 _SWEEP_RETRY_SECONDS: Final = 60.0
+_NO_RECORD: Final = "its files are missing"
 _PENDING: Final = "CheckpointPending"
 """Reason of machines that wait for their checkpoint to be complete."""
 
@@ -44,24 +48,47 @@ log = structlog.get_logger()
 
 
 class NodeCheckpoints:
-    """Finds the files of a node's checkpoints by name."""
+    """Finds the files of a node's checkpoints by name.
 
-    def __init__(self, client: Client, directory: Path) -> None:
+    ``damage`` has what is wrong with the files of a checkpoint, by its uid; ``on_damage`` is called
+    with the uid.
+    """
+
+    def __init__(self, client: Client, node: str, directory: Path) -> None:
+        self.damage: dict[str, str] = {}
+        self.on_damage: OnDamage = _ignore
         self._client = client
+        self._node = node
         self.directory = directory / DIRECTORY
         self._files: dict[str, CheckpointFiles] = {}
 
-    async def find(self, key: Key) -> CheckpointFiles:
-        """Return the files of a checkpoint, which may be absent here.
+    async def find(self, key: Key) -> tuple[CheckpointFiles, Checkpoint]:
+        """Return the files of a checkpoint, and its record.
 
-        Raises ApiError, StartError while it is not complete, and MemoryMisfitError if it never is.
+        Raises ApiError, StartError while it is not complete, and MemoryMisfitError if it never is,
+        or is not on this node.
         """
         found = await self._client.get(VirtualMachineCheckpoint, key.name, key.namespace)
         if found.has(FAILED):
-            raise MemoryMisfitError("the checkpoint has failed")
+            why = f": {message}" if (message := _why_failed(found)) else ""
+            raise MemoryMisfitError(f"the checkpoint has failed{why}")
         if not found.has(READY):
             raise StartError(_PENDING, f"checkpoint {key.name} is not complete yet")
-        return self.of(found.metadata.uid)
+        files = self.of(found.metadata.uid)
+        made = await asyncio.to_thread(files.read)
+        if made is not None:
+            return files, made
+        if found.status.node != self._node:
+            where = f"{found.status.node} has" if found.status.node else "no node has"
+            raise MemoryMisfitError(f"this node does not have it; {where} its files")
+        self.report_damage(files, _NO_RECORD)
+        raise MemoryDamagedError(_NO_RECORD)
+
+    def report_damage(self, files: CheckpointFiles, why: str) -> None:
+        """Report that nothing can start from a checkpoint any more."""
+        uid = files.directory.name
+        self.damage[uid] = why
+        self.on_damage(uid)
 
     def of(self, uid: str) -> CheckpointFiles:
         """Return the files of the checkpoint of a uid."""
@@ -69,6 +96,7 @@ class NodeCheckpoints:
 
     def forget(self, uid: str) -> None:
         """Forget the files of a checkpoint, which are removed."""
+        self.damage.pop(uid, None)
         if (files := self._files.pop(uid, None)) is not None:
             files.close()
 
@@ -86,6 +114,7 @@ class CheckpointSync:
         self._client = context.client
         self._clock = context.clock
         self._node = node
+        self._recorder = context.recorder("virt-handler", node)
         self._files = checkpoints
         self._machines = machines
         self._busy: set[str] = set()
@@ -95,10 +124,12 @@ class CheckpointSync:
         self._instances = context.informers.of(VirtualMachineInstance)
         self.metrics = CheckpointMetrics(node, self._checkpoints.items)
         self._checkpoints.index(by_source)
+        self._checkpoints.index(_uid)
         self._instances.index(_origin_of)
         self._checkpoints.handle(self._on_checkpoint)
         self._checkpoints.handle_deleted(lambda _: self._queue.add(_SWEEP))
         self._instances.handle(self._on_instance)
+        checkpoints.on_damage = self._on_damage
         self._queue.add(_SWEEP)
         self._controller: Controller[Key] = Controller(
             f"checkpoints-{node}",
@@ -121,7 +152,7 @@ class CheckpointSync:
             return None
         if checkpoint.is_final:
             self._retry_pending(checkpoint)
-            await self._count_forks(checkpoint)
+            await self._sync_final(checkpoint)
             return None
         made = await asyncio.to_thread(self._files.of(checkpoint.metadata.uid).read)
         if made is not None:  # by an earlier manager, which did not report it any more
@@ -210,15 +241,26 @@ class CheckpointSync:
         except NotFound:  # it was deleted meanwhile
             self._queue.add(_SWEEP)
 
-    async def _count_forks(self, checkpoint: VirtualMachineCheckpoint) -> None:
-        forks = self._forks(checkpoint)
-        if not forks:
-            self._files.of(checkpoint.metadata.uid).close()
-        if checkpoint.status.node == self._node and checkpoint.status.forks != forks:
+    async def _sync_final(self, checkpoint: VirtualMachineCheckpoint) -> None:
+        files = self._files.of(checkpoint.metadata.uid)
+        named = self._instances.indexed(_origin_of, str(checkpoint.key))
+        if all(map(has_booted_instead, named)):
+            files.close()
+        if checkpoint.status.node != self._node:
+            return
+        damage = self._files.damage.get(checkpoint.metadata.uid)
+        if damage and not checkpoint.has(FAILED):
+            await self._fail(checkpoint, CheckpointError(DAMAGED, damage))
+            self._recorder.event(checkpoint, "Warning", DAMAGED, _event_message(damage))
+        elif checkpoint.has(FAILED):
+            await asyncio.to_thread(files.remove)
+            self._files.forget(checkpoint.metadata.uid)
+        if checkpoint.status.forks != (forks := self._forks(checkpoint)):
             await self._write(checkpoint, {"forks": forks})
 
     def _forks(self, checkpoint: VirtualMachineCheckpoint) -> int:
-        return len(self._instances.indexed(_origin_of, str(checkpoint.key)))
+        named = self._instances.indexed(_origin_of, str(checkpoint.key))
+        return sum(map(has_started_from, named))
 
     async def _write(
         self,
@@ -239,15 +281,16 @@ class CheckpointSync:
     async def _sweep(self) -> Result | None:
         """Remove the files of deleted checkpoints, and of attempts that were interrupted.
 
-        The API server is asked about each: an object that is damaged is in no list.  Raises
-        ApiError.
+        The API server is asked about each: an object that is damaged is in no list.  Complete
+        checkpoints without files are reported as damaged.  Raises ApiError.
         """
-        failed = False
-        present = {each.metadata.uid for each in self._checkpoints.items()}
+        failed, complete = False, set[str]()
+        present = {each.metadata.uid: each for each in self._checkpoints.items()}
         for directory in await asyncio.to_thread(_listed, self._files.directory):
             uid = directory.name
             files = self._files.of(uid)
             made = await asyncio.to_thread(files.read)
+            complete |= {uid} if made is not None else set()
             if uid in self._busy or (made is not None and uid in present):
                 continue
             self._busy.add(uid)
@@ -260,6 +303,10 @@ class CheckpointSync:
                 failed = True
             finally:
                 self._busy.discard(uid)
+        for uid, checkpoint in present.items():
+            is_own = checkpoint.status.node == self._node and checkpoint.has(READY)
+            if is_own and uid not in complete:
+                self._files.report_damage(self._files.of(uid), _NO_RECORD)
         return Result(_SWEEP_RETRY_SECONDS) if failed else None
 
     async def _is_deleted(self, uid: str, made: Checkpoint) -> bool:
@@ -284,12 +331,34 @@ class CheckpointSync:
         for checkpoint in self._checkpoints.indexed(by_source, str(vmi.key)):
             if not checkpoint.is_final:
                 self._queue.add(checkpoint.key)
-        if (name := starts_from(vmi)) and (old is None or new is None):
+        name = starts_from(vmi)
+        if name and (old is None or new is None or forked(old) != forked(new)):
             self._queue.add(Key(vmi.metadata.namespace, name))
+
+    def _on_damage(self, uid: str) -> None:
+        for checkpoint in self._checkpoints.indexed(_uid, uid):
+            self._queue.add(checkpoint.key)
 
 
 def _listed(directory: Path) -> list[Path]:
     return sorted(directory.iterdir()) if directory.is_dir() else []
+
+
+def _ignore(_uid: str) -> None:
+    pass
+
+
+def _uid(checkpoint: VirtualMachineCheckpoint) -> tuple[str]:
+    """Index checkpoints by uid."""
+    return (checkpoint.metadata.uid,)
+
+
+def _why_failed(checkpoint: VirtualMachineCheckpoint) -> str:
+    return next((one.message for one in checkpoint.status.conditions if one.type == FAILED), "")
+
+
+def _event_message(damage: str) -> str:
+    return f"VMIs cannot start from it any more: {damage}"
 
 
 def _origin_of(vmi: VirtualMachineInstance) -> tuple[str]:

@@ -163,7 +163,7 @@ class Startup:
             finally:
                 os.close(pages)
         except MemoryMisfitError as error:
-            await self._fork.give_up(origin, describe(error))
+            await self._fork.give_up(origin, error)
             await self._attempt(definition.vmi, prepare)
 
     async def _attach_network(self, vmi: VirtualMachineInstance) -> Network | None:

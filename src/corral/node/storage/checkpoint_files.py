@@ -11,18 +11,20 @@ it when the guest gives memory back.  So forks map a copy of the file that nobod
 memfd with seals.  The methods block; they are called in threads.
 """
 
+import errno
 import fcntl
 import hashlib
 import os
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
 
 import msgspec
 
 from corral import files
-from corral.node.hypervisor import MemoryMisfitError
+from corral.node.hypervisor import MemoryDamagedError, MemoryMisfitError
 from corral.node.storage.reflink import reflink
 from corral.node.storage.saved_memory import State, require_unchanged, state
 
@@ -141,24 +143,25 @@ class CheckpointFiles:
         return files.read_json(self._record, Checkpoint)
 
     def check(self, checkpoint: Checkpoint) -> None:
-        """Raise MemoryMisfitError if a file is missing, or was changed.  Raises OSError."""
-        try:
+        """Raise MemoryDamagedError if a file is missing, or was changed.  Raises OSError."""
+        with _damage_reported():
             if state(self.memory) != checkpoint.memory:
-                raise MemoryMisfitError("its memory was changed or cut since it was made")
+                raise MemoryDamagedError("its memory was changed or cut since it was made")
             if files.sha256(self.devices) != checkpoint.devices:
-                raise MemoryMisfitError("the state of its devices does not match its checksum")
+                raise MemoryDamagedError("the state of its devices does not match its checksum")
             now = {each.name: state(each) for each in self._disks.iterdir()}
-        except FileNotFoundError as error:
-            raise MemoryMisfitError(f"its file {error.filename} is missing") from error
-        require_unchanged(checkpoint.disks, now)
+            try:
+                require_unchanged(checkpoint.disks, now)
+            except MemoryMisfitError as error:
+                raise MemoryDamagedError(str(error)) from error
 
     def open_pages(self, checkpoint: Checkpoint) -> int:
         """Return a descriptor of the memory that forks map, which the caller closes.
 
         The memory is read, and compared with its digest, for the first fork only: the others share
-        its pages.  Raises MemoryMisfitError and OSError.
+        its pages.  Raises MemoryDamagedError and OSError.
         """
-        with self._lock:
+        with self._lock, _damage_reported():
             if self._sealed < 0:
                 self._sealed = _sealed_copy(self.memory, checkpoint.digest)
             return fcntl.fcntl(self._sealed, fcntl.F_DUPFD_CLOEXEC, 0)
@@ -202,6 +205,19 @@ def copied_bytes(disks: Iterable[Path]) -> int:
     return sum(each.stat().st_blocks * 512 for each in disks if _IMAGE not in each.name)
 
 
+@contextmanager
+def _damage_reported() -> Iterator[None]:
+    """Raise MemoryDamagedError for a file that is missing, or that the disk cannot read."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise MemoryDamagedError(f"its file {error.filename} is missing") from error
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        raise MemoryDamagedError(f"its files cannot be read: {error.strerror}") from error
+
+
 def _copy(source: Path, target: Path) -> None:
     if not reflink(source, target):
         shutil.copyfile(source, target)
@@ -211,7 +227,7 @@ def _copy(source: Path, target: Path) -> None:
 def _sealed_copy(file: Path, digest: str) -> int:
     """Return a descriptor of a copy in memory that nobody can change, with the same holes.
 
-    Private copies of its pages may be mapped and written.  Raises MemoryMisfitError and OSError.
+    Private copies of its pages may be mapped and written.  Raises MemoryDamagedError and OSError.
     """
     copy = os.memfd_create("checkpoint", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
@@ -222,7 +238,7 @@ def _sealed_copy(file: Path, digest: str) -> int:
         raise
     if found != digest:
         os.close(copy)
-        raise MemoryMisfitError("its memory does not match its checksum")
+        raise MemoryDamagedError("its memory does not match its checksum")
     return copy
 
 

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from corral.node.hypervisor import MemoryMisfitError
+from corral.node.hypervisor import MemoryDamagedError
 from corral.node.storage.checkpoint_files import Checkpoint, CheckpointFiles, copied_bytes
 
 MADE = Checkpoint(
@@ -89,7 +89,7 @@ def test_damage_is_found(files, sealed, name, damage):
             file.write_bytes(b"x" * file.stat().st_size)
         case "removed":
             file.unlink()
-    with pytest.raises(MemoryMisfitError):
+    with pytest.raises(MemoryDamagedError):
         files.check(sealed)
 
 
@@ -116,7 +116,7 @@ def test_a_byte_that_has_flipped_on_the_disk_is_found_before_a_fork_starts(files
     files.memory.write_bytes(content)
     os.utime(files.memory, ns=(before.st_atime_ns, before.st_mtime_ns))
     files.check(sealed)
-    with pytest.raises(MemoryMisfitError, match="checksum"):
+    with pytest.raises(MemoryDamagedError, match="checksum"):
         files.open_pages(sealed)
 
 

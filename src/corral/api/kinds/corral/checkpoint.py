@@ -1,12 +1,14 @@
 """VirtualMachineCheckpoint: memory, devices and disks of a running VMI, from which others start."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 import msgspec
 
 from corral.api.object import Condition, Key, Object, Struct
 
 READY, FAILED = "Ready", "Failed"
+DAMAGED: Final = "Damaged"
+"""Reason of both conditions of a checkpoint whose files were complete, and are so no more."""
 
 
 class CheckpointSource(Struct, kw_only=True):
@@ -38,7 +40,7 @@ class CheckpointStatus(Struct, kw_only=True):
     identity: the uid that the hardware of the source is derived from, and that of its forks.
     size_bytes: what its files occupy.
     digest: SHA-256 of its memory.
-    forks: VMIs that exist and start, or have started, from it.
+    forks: VMIs that exist and have started from it.
     conditions: Ready, and Failed with the reason.
     """
 

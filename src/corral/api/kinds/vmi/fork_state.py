@@ -34,6 +34,12 @@ def has_own_identity(vmi: VirtualMachineInstance) -> bool:
     return condition is not None and condition.reason in {RENEWED, FAILED}
 
 
+def has_started_from(vmi: VirtualMachineInstance) -> bool:
+    """Report whether the guest of a VMI has gone on from its checkpoint."""
+    condition = forked(vmi)
+    return condition is not None and condition.reason != FAILED
+
+
 def has_booted_instead(vmi: VirtualMachineInstance) -> bool:
     """Report whether a VMI could not start from its checkpoint."""
     condition = forked(vmi)

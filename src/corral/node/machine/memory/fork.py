@@ -27,7 +27,8 @@ from corral.api.kinds.vmi.live_update import boot_memory
 from corral.api.kinds.vmi.saved_memory import starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
-from corral.node.hypervisor import Guest, Memory, MemoryMisfitError, StartError
+from corral.failures import describe
+from corral.node.hypervisor import Guest, Memory, MemoryDamagedError, MemoryMisfitError, StartError
 from corral.node.machine.memory.forkable import obstacles, volumes_of
 from corral.node.state.facts import ForkState
 from corral.node.state.machine_record import Stage
@@ -42,11 +43,15 @@ _ALIGNMENT: Final = 8192
 class Checkpoints(Protocol):
     """The checkpoints of a node."""
 
-    async def find(self, key: Key) -> CheckpointFiles:
-        """Return the files of a checkpoint, which may be absent here.
+    async def find(self, key: Key) -> tuple[CheckpointFiles, Checkpoint]:
+        """Return the files of a checkpoint, and its record.
 
-        Raises ApiError, StartError while it is not complete, and MemoryMisfitError if it never is.
+        Raises ApiError, StartError while it is not complete, and MemoryMisfitError if it never is,
+        or is not on this node.
         """
+
+    def report_damage(self, files: CheckpointFiles, why: str) -> None:
+        """Report that nothing can start from a checkpoint any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,7 @@ class MemoryFork:
         if not name or self._boots or self._checkpoints is None:
             return None
         try:
-            files = await self._checkpoints.find(Key(vmi.metadata.namespace, name))
+            files, made = await self._checkpoints.find(Key(vmi.metadata.namespace, name))
         except (NotFound, BadRequest):  # the latter for a name that no object has
             await self._boot(name, "there is no such checkpoint")
             return None
@@ -110,24 +115,22 @@ class MemoryFork:
         except MemoryMisfitError as error:
             await self._boot(name, str(error))
             return None
-        made = await asyncio.to_thread(files.read)
-        if made is None:
-            await self._boot(name, "this node does not have it; status.node names the one that has")
-            return None
         origin = Origin(files, made, name)
         try:
             origin.check(vmi)
             await asyncio.to_thread(files.check, made)
             await asyncio.to_thread(files.place_disks, made, self._folder)
         except MemoryMisfitError as error:
-            await self.give_up(origin, str(error))
+            await self.give_up(origin, error)
             return None
         self._state.step("forked disks")
         return origin
 
-    async def give_up(self, origin: Origin, why: str) -> None:
+    async def give_up(self, origin: Origin, error: MemoryMisfitError) -> None:
         """Boot instead, with disks of its own."""
-        await self._boot(origin.name, why)
+        if isinstance(error, MemoryDamagedError) and self._checkpoints is not None:
+            self._checkpoints.report_damage(origin.files, str(error))
+        await self._boot(origin.name, describe(error))
 
     async def _boot(self, name: str, why: str) -> None:
         self._boots = True
