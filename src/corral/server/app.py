@@ -30,6 +30,7 @@ from corral.server.authn.token_review import IdentityReviews
 from corral.server.authz import Authorizer
 from corral.server.authz.access_review import Reviews as AccessReviews
 from corral.server.authz.impersonation import impersonated
+from corral.server.dashboard.page import Page
 from corral.server.discovery.custom_resources import Definitions
 from corral.server.discovery.nonresource import Documents
 from corral.server.flowcontrol.fairness import Fairness
@@ -133,6 +134,7 @@ class ApiServer:
         self.subresources = Subresources(self.rest, nodes)
         self.uploads = Uploads(store, now, uploads, nodes)
         self._host = host
+        self._page = Page()
         self._verbs = Verbs(
             self.rest,
             self.watches,
@@ -209,7 +211,11 @@ class ApiServer:
         if self._audit is not None:
             exchange.audited = self._audit.request_received(request, parsed_route, user, sender)
         if parsed_route is None:
-            return self._serve_host(request, user) or await self.documents.answer(request, user)
+            return (
+                self._page.answer(request)
+                or self._serve_host(request, user)
+                or await self.documents.answer(request, user)
+            )
         if self._adapter is not None and self._adapter.serves(parsed_route):
             exchange.labels = RequestLabels.by_method(request.method)._replace(
                 group=parsed_route.group, version=parsed_route.version

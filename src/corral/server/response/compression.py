@@ -33,11 +33,11 @@ def should_compress(request: Request, response: Response) -> bool:
         and response.status == 200
         and request.method == "GET"
         and not any(name == "content-encoding" for name, _ in response.headers)
-        and _accepts_gzip(request.headers.get("accept-encoding", ""))
+        and accepts_gzip(request.headers.get("accept-encoding", ""))
     )
 
 
-def _accepts_gzip(header: str) -> bool:
+def accepts_gzip(header: str) -> bool:
     """Return whether a client accepts gzip; overlong headers are ignored."""
     return len(header) <= MAX_HEADER_CHARACTERS and _parse_accepts_gzip(header)
 

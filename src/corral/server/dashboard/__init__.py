@@ -1,0 +1,1 @@
+"""The dashboard: serves its page, a client of this API that runs in a browser."""
