@@ -27,6 +27,7 @@ Ts = TypeVarTuple("Ts")
 class Change(Enum):
     """An event of a guest, as its hypervisor reports it."""
 
+    SYNCED = "synced"  # the changes before it are the present state, others come as they happen
     AGENT_CONNECTED = "agent-connected"
     AGENT_DISCONNECTED = "agent-disconnected"
     PAUSED = "paused"
@@ -399,7 +400,7 @@ class Guest(Protocol):
         """Return the counters of its disks and vCPUs, without waking it."""
 
     def changes(self) -> AsyncIterator[Change]:
-        """Iterate over changes, beginning with the present state; LOST or GONE is the last one."""
+        """Iterate over changes: the present state, SYNCED, and others; LOST or GONE is the last."""
 
     async def watch(self) -> None:
         """Watch the connection, beside ``changes``, so that these report LOST when it breaks."""

@@ -350,6 +350,8 @@ class HollowGuest:
 
     async def changes(self) -> AsyncIterator[Change]:
         change = None
+        if LAST.isdisjoint(self._changes):
+            self._changes.append(Change.SYNCED)
         while change not in LAST:
             while not self._changes:
                 self._changed.clear()

@@ -79,9 +79,14 @@ class Kubelet:
             raise NotFound(f'the machine of pod "{key.name}" is not on this node')
         return key, machine
 
+    async def _synced_machine(self, parameters: Mapping[str, str]) -> tuple[Key, Machine]:
+        key, machine = self._machine(parameters)
+        await machine.synced()
+        return key, machine
+
     async def _exec(self, websocket: WebSocket) -> None:
         try:
-            _, machine = self._machine(websocket.path_params)
+            _, machine = await self._synced_machine(websocket.path_params)
         except NotFound as error:
             await websockets.deny(websocket, error)
         else:
@@ -89,7 +94,7 @@ class Kubelet:
 
     async def _port_forward(self, websocket: WebSocket) -> None:
         try:
-            key, machine = self._machine(websocket.path_params)
+            key, machine = await self._synced_machine(websocket.path_params)
         except NotFound as error:
             await websockets.deny(websocket, error)
             return

@@ -76,9 +76,11 @@ class VmiEndpoints:
         """Open a TCP port of a machine.  Raises GuestError."""
         return await self._ports.tcp(machine.facts.address, port)
 
-    def _machine(self, parameters: Mapping[str, str]) -> Machine:
+    async def _machine(self, parameters: Mapping[str, str]) -> Machine:
         key = Key(parameters["namespace"], parameters["name"])
         machine = self._machine_of(key, parameters["uid"])
+        if machine is not None:
+            await machine.synced()
         if machine is None or machine.facts.ended:
             raise BadRequest("VMI is not running")
         return machine
@@ -96,7 +98,7 @@ class VmiEndpoints:
     ) -> None:
         preserve = websocket.query_params.get("preserveSession") == "true"
         try:
-            machine = self._machine(websocket.path_params)
+            machine = await self._machine(websocket.path_params)
             await self._consoles.join(
                 f"{kind} of {machine.record.uid}",
                 websocket,
@@ -113,7 +115,7 @@ class VmiEndpoints:
     async def _port(self, websocket: WebSocket) -> None:
         parameters = websocket.path_params
         try:
-            address = self._machine(parameters).facts.address
+            address = (await self._machine(parameters)).facts.address
             line = await self._ports.open(address, parameters["port"], parameters["protocol"])
         except BadRequest as error:
             await websockets.deny(websocket, error)
@@ -137,7 +139,7 @@ class VmiEndpoints:
         self, query: Callable[[GuestAgent], Awaitable[Document]], request: Request
     ) -> Response:
         try:
-            document = await query(self._machine(request.path_params).guest.agent)
+            document = await query((await self._machine(request.path_params)).guest.agent)
         except GuestError as error:
             raise _failed(str(error)) from error
         return JSONResponse(document)
@@ -145,7 +147,7 @@ class VmiEndpoints:
     async def _screenshot(self, request: Request) -> Response:
         move_cursor = request.query_params.get("moveCursor") == "true"
         try:
-            guest = self._machine(request.path_params).guest
+            guest = (await self._machine(request.path_params)).guest
             picture = await guest.screenshot(move_cursor=move_cursor)
         except GuestError as error:
             raise _failed(str(error)) from error
@@ -156,7 +158,7 @@ class VmiEndpoints:
     async def _act(
         self, action: Callable[[Machine, Request], Awaitable[None]], request: Request
     ) -> Response:
-        machine = self._machine(request.path_params)
+        machine = await self._machine(request.path_params)
         await machine.checkpoint.idle.wait()
         if machine.facts.saving:
             raise Conflict("the memory of the VMI is being saved: retry if it does not end")

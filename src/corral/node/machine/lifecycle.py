@@ -71,6 +71,8 @@ BOOTING_BUTTON_SECONDS = 1.0
 """The same while a guest boots: its kernel gets the event before a service there handles it."""
 _LONGEST_RETRY_SECONDS = 60.0
 """The longest pause between two attempts to manage a QEMU that does not answer."""
+_SYNC_SECONDS = 10.0
+"""How long requests wait for what an earlier agent has left."""
 _GUEST_INFO_RETRY_SECONDS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0)
 """Pauses before queries of a guest's agent, until it reports addresses."""
 _GUEST_INFO_PAUSE_SECONDS = 10.0
@@ -148,6 +150,9 @@ class Machine:
         self._guest: Guest | None = None
         self.agent_up = Signal()
         """Set once the guest agent has connected."""
+        self._synced = asyncio.Event()
+        if record.stage in {Stage.DEFINED, Stage.ENDED}:
+            self._synced.set()  # no earlier agent has started a guest
         self._guest_info_due = Signal()
         self._stop = Signal()
         self._bounds = record.bounds
@@ -233,6 +238,10 @@ class Machine:
         if self._guest is None or self.facts.ended:
             raise GuestError("the machine does not run")
         return self._guest
+
+    async def synced(self) -> None:
+        """Wait until a guest that an earlier agent has left is found, or does not answer."""
+        await wait_at_most(self._synced, _SYNC_SECONDS)
 
     async def pause(self) -> None:
         """Stop the vCPUs, until ``unpause``.  Raises GuestError."""
@@ -395,11 +404,14 @@ class Machine:
                     await self._kill()
                     return
                 self._state.report_monitor(str(error), hangs=isinstance(error, HungError))
+                self._synced.set()
                 self._recheck.clear()
                 await wait_at_most(self._recheck, min(pause, left))
                 pause = min(pause * 2, _LONGEST_RETRY_SECONDS)
             else:
                 self._state.report_monitor("", hangs=False)
+                if self._guest is None:
+                    self._synced.set()
                 return
 
     async def _kill(self) -> None:
@@ -478,6 +490,8 @@ class Machine:
                 facts = fold(self.facts, change)
                 if change is Change.AGENT_CONNECTED:
                     self.agent_up.set()
+                if change is Change.SYNCED:
+                    self._synced.set()
                 if change in _MAY_CHANGE_ADDRESSES:
                     self.refresh_guest_info()
                 if change in events.EXPIRED:

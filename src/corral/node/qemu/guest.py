@@ -116,11 +116,12 @@ class QemuGuest:
         return await count(self._monitor, self.pid, vmi)
 
     async def changes(self) -> AsyncIterator[Change]:
-        """Iterate over changes, beginning with the present state; LOST or GONE is the last one."""
+        """Iterate over changes: the present state, SYNCED, and others; LOST or GONE is the last."""
         if (change := await self._rebooted(_STATES.get(self._state))) is not None:
             yield change
         if (is_open := await self._agent_is_open()) is not None:
             yield Change.AGENT_CONNECTED if is_open else Change.AGENT_DISCONNECTED
+        yield Change.SYNCED
         while (event := await self._monitor.events.get()) not in (END, SILENCE):
             self.plugs.on_event(event)
             self.resizing.on_event(event)

@@ -23,7 +23,7 @@ async def begun(directory):
 
 
 async def changes_of(guest):
-    """What has happened to it, once nothing more does."""
+    """What has happened to it, once nothing more does; its present state is known meanwhile."""
     changes = []
 
     async def listen():
@@ -32,6 +32,7 @@ async def changes_of(guest):
 
     with suppress(TimeoutError):
         await asyncio.wait_for(listen(), 60)
+    changes.remove(Change.SYNCED)
     return changes
 
 

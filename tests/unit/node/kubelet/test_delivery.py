@@ -70,6 +70,9 @@ async def guest():
     server.close()
 
 
+async def synced(): ...
+
+
 @pytest.fixture
 async def served(guest, tmp_path):
     """Where the node of that guest is served, and what its certificate is to be."""
@@ -77,6 +80,7 @@ async def served(guest, tmp_path):
         guest=guest,
         facts=Facts(state=State.RUNNING, agent_connected=True, addresses=("127.0.0.1",)),
         record=SimpleNamespace(uid="uid", instance="vm", namespace="default", pod_uid="pod-uid"),
+        synced=synced,
     )
     endpoints = VmiEndpoints(lambda key, uid: machine, Ports(guest))
     find = {Key("default", "pod"): machine}.get

@@ -43,12 +43,16 @@ class Agent:
         return self.answer
 
 
+async def synced(): ...
+
+
 @pytest.fixture
 def machine():
     return SimpleNamespace(
         guest=SimpleNamespace(agent=Agent()),
         facts=Facts(state=State.RUNNING, agent_connected=True, addresses=("127.0.0.1",)),
         record=SimpleNamespace(uid="uid", instance="vm", namespace="default", pod_uid="pod-uid"),
+        synced=synced,
     )
 
 
@@ -515,6 +519,16 @@ def test_without_a_guest_agent_nothing_runs(client, machine):
     _, _, status = run(client, "command=ls")
     assert "corral console vm -n default" in status["message"]
     assert not machine.guest.agent.ran
+
+
+def test_a_command_waits_for_an_agent_that_was_restarted(client, machine):
+    async def synced():
+        machine.facts = connected
+
+    connected, machine.facts, machine.synced = machine.facts, Facts(state=State.RUNNING), synced
+    machine.guest.agent.answer = Finished(output=b"up", errors=b"", exit_code=0)
+    _, _, status = run(client, "command=ls")
+    assert status["status"] == "Success"
 
 
 def test_errors_of_the_guest_agent_are_quoted(client, machine):

@@ -43,6 +43,9 @@ class Machine:
         self.facts = Facts(state=State.RUNNING)
         self.record = SimpleNamespace(uid="uid", instance="vm")
 
+    async def synced(self):
+        raise AssertionError("logs can be read before the machine is found")
+
 
 class Observed(Logs):
     """Logs that signal the beginning of a read."""

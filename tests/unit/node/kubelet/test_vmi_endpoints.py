@@ -31,6 +31,10 @@ CONSOLE = "/console/default/vm/uid"
 SCREEN = "/vnc/default/vm/uid"
 
 
+class NotYet(GuestError):
+    """The agent was restarted, and has not found the guest yet."""
+
+
 class Machine:
     """A machine that endpoints use; ``trouble`` is what its guest does instead."""
 
@@ -44,6 +48,10 @@ class Machine:
 
     def set_facts(self, facts):
         self.facts = facts
+
+    async def synced(self):
+        if isinstance(self.trouble, NotYet):
+            self.trouble = None
 
     async def pause(self):
         await self.guest.pause()
@@ -168,6 +176,13 @@ def test_an_unresponsive_guest_has_no_console(client, machine):
     code, message = refusal(client, CONSOLE)
     assert code == 400
     assert "the machine does not run" in message
+
+
+@pytest.mark.parametrize("path", [CONSOLE, SCREEN])
+def test_a_console_waits_for_an_agent_that_was_restarted(client, machine, path):
+    machine.trouble = NotYet("the machine does not run")
+    with client.websocket_connect(path, subprotocols=["plain.kubevirt.io"]):
+        assert machine.trouble is None
 
 
 def test_a_screenshot(client):

@@ -13,6 +13,7 @@ from corral.node.fencing.watchdog import FENCED
 from corral.node.hollow.hypervisor import Behaviour, Hollow, HollowGuest
 from corral.node.hypervisor import (
     Definition,
+    GuestError,
     GuestInfo,
     GuestInterface,
     HungError,
@@ -231,6 +232,40 @@ async def test_guest_info_is_queried_until_it_has_addresses(machine_of, limits, 
         await asyncio.sleep(100)
         assert queried == [0, 1, 3, 7]
         assert machine.facts.guest_info.interfaces
+
+
+async def test_an_adopted_machine_is_synced_once_its_guest_is_found(machine_of, limits):
+    limits.stopped = False
+    async with running(machine_of()):
+        await asyncio.sleep(60)
+    adopted = machine_of(stage=Stage.STARTED)
+    before = asyncio.create_task(adopted.synced())
+    await asyncio.sleep(0)
+    assert not before.done()
+    async with Background() as tasks:
+        tasks.start(adopted.run(VMI, nothing), name="machine")
+        begun = asyncio.get_running_loop().time()
+        await before
+        assert adopted.facts.state is State.RUNNING
+        assert asyncio.get_running_loop().time() == begun
+
+
+@pytest.mark.parametrize("stage", [Stage.DEFINED, Stage.ENDED])
+async def test_a_machine_without_an_earlier_guest_is_synced(machine_of, stage):
+    await asyncio.wait_for(machine_of(stage=stage).synced(), 1)
+
+
+async def test_requests_do_not_wait_for_a_silent_qemu(machine_of, limits):
+    limits.wake = nothing_wakes
+    machine = machine_of(stage=Stage.STARTED)
+    async with Background() as tasks:
+        tasks.start(machine.run(VMI, nothing), name="machine")
+        await asyncio.wait_for(machine.synced(), 1)
+    with pytest.raises(GuestError, match="does not run"):
+        _ = machine.guest
+
+
+async def nothing_wakes(_directory): ...
 
 
 async def test_a_machine_that_never_ran_reports_no_shutdown(machine_of, recorded):

@@ -10,6 +10,7 @@ import pytest
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import Change
 from corral.node.qemu import guest as guests, power_button
+from corral.node.qemu.devices.agent import CHARDEV
 from corral.node.qemu.guest import END, QemuGuest, translate
 from corral.node.qemu.monitor import MonitorError
 
@@ -79,7 +80,19 @@ def guest(monitor, tmp_path):
 async def changes(guest, *events):
     for event in (*events, END):
         guest._monitor.events.put_nowait(event)
-    return [change async for change in guest.changes()]
+    return [change async for change in guest.changes() if change is not Change.SYNCED]
+
+
+async def test_the_present_state_is_told_before_later_changes(guest, monitor):
+    async def execute(_command):
+        return [{"label": CHARDEV, "frontend-open": True}]
+
+    monitor.execute = execute
+    one = guest()
+    monitor.events.put_nowait(END)
+    assert [change async for change in one.changes()] == [
+        Change.RESUMED, Change.AGENT_CONNECTED, Change.SYNCED, Change.GONE,
+    ]  # fmt: skip
 
 
 async def test_a_guest_that_shuts_down_for_a_reboot_is_started_again_once(guest, monitor):
@@ -201,7 +214,7 @@ async def test_a_short_disconnect_of_the_agent_is_ignored(guest, monitor, events
     async with asyncio.TaskGroup() as group:
         group.create_task(happen())
         seen = [change async for change in guest().changes()]
-    assert seen == [Change.RESUMED, *reported, Change.GONE]
+    assert seen == [Change.RESUMED, Change.SYNCED, *reported, Change.GONE]
 
 
 async def test_a_replug_sets_the_link_down_then_up(tmp_path, monkeypatch):
