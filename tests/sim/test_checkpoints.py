@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from lightkube.models.core_v1 import Node
 from tests.sim.test_agent import Host, Killed, node
 from tests.sim.test_saved_memory import (
     create,
@@ -30,6 +31,7 @@ from corral.cli.manager.checkpoint import _make, _started
 from corral.node.hollow.hypervisor import HollowGuest
 from corral.node.hypervisor import GuestError
 from corral.node.state import machine_record as records
+from corral.node.status.node_status import CHECKPOINTS
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
 
@@ -119,6 +121,21 @@ async def test_forks_have_the_memory_of_a_source_that_goes_on(tmp_path):
         await host.whole.until(counted)
         assert await guest_of(host, await machine_of(host, "vm")).runs()
         await in_phase(host, "vm", "Running")
+
+
+async def test_the_node_reports_what_its_checkpoints_occupy(tmp_path):
+    async with node(tmp_path) as host:
+
+        async def reported(text):
+            found = await host.whole.client.get(Node, "node1")
+            return (found.metadata.annotations.get(CHECKPOINTS) or "none").startswith(text)
+
+        await source(host)
+        await request(host)
+        await finished(host)
+        await host.whole.until(lambda: reported("1, "))
+        await host.whole.client.delete(Checkpoint, BASE)
+        await host.whole.until(lambda: reported("none"))
 
 
 async def test_the_command_waits_until_a_fork_is_a_machine_of_its_own(tmp_path, capsys):

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import structlog
 from lightkube.models.core_v1 import Node, Pod
@@ -145,13 +146,15 @@ async def release_foreign_ranges(settings: Settings, client: Client) -> None:
 
 def capacity(settings: Settings) -> Capacity:
     """Return the capacity of each node: an equal share of the host."""
+    overcommit = settings.overcommit_percent
     if settings.hollow:
-        return CAPACITY
+        return replace(CAPACITY, overcommit_percent=overcommit)
     host = measure(settings.directory)
     return Capacity(
         cpu=max(1, host.cpu // settings.nodes),
         memory_bytes=host.memory_bytes // settings.nodes,
         storage_bytes=host.storage_bytes // settings.nodes,
+        overcommit_percent=overcommit,
     )
 
 

@@ -23,6 +23,7 @@ from corral.cli.manager import leftover_machines, systemd_unit
 from corral.cli.manager.cni_options import cni_options
 from corral.cli.manager.detach import print_summary, report_to, start_detached
 from corral.cli.manager.eviction_options import eviction_hard, pressure_options
+from corral.cli.manager.overcommit_option import overcommit_option
 from corral.cli.manager.sd_notify import notifying
 from corral.cli.options import data_directory
 from corral.config import Hollow, Layout, Settings
@@ -129,6 +130,7 @@ def node_options(command: C) -> C:
             help="Where NodePort and LoadBalancer Services listen on this host.",
         ),
         pressure_options,
+        overcommit_option,
         click.option(
             "--host-disks",
             type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -338,6 +340,7 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         boots=chosen["boots"],
         eviction_hard=eviction_hard(chosen["eviction_hard"], chosen["machine"]),
         pressure_seconds=parse_duration(chosen["pressure_period"]),
+        overcommit_percent=chosen["overcommit_percent"],
         network=chosen["network"],
         cni_conf_dir=chosen["cni_conf_dir"].absolute(),
         cni_bin_dirs=chosen["cni_bin_dirs"],

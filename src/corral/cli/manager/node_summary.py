@@ -15,12 +15,14 @@ from corral.api.quantity import bytes_of
 from corral.cli.output import field, size
 from corral.node.status.node_status import (
     ACCELERATOR,
+    CHECKPOINTS,
     CLOCK_CONDITION,
     LIMITS,
     LIMITS_REASON,
     MISSING,
     NETWORK,
     NETWORK_REASON,
+    OVERCOMMIT,
     REASON,
     RETIRED,
 )
@@ -49,6 +51,28 @@ def node_lines(nodes: Sequence[Node]) -> Iterator[str]:
             yield field(title, each)
     for network in _distinct({_name(node): _annotation(node, NETWORK) for node in nodes}):
         yield field("network", network)
+    for held in _distinct({_name(node): _annotation(node, CHECKPOINTS) for node in nodes}):
+        yield field("checkpoints", held)
+    for promised in _distinct({_name(node): _promise(node) for node in nodes}):
+        yield field("memory", promised)
+
+
+def _promise(node: Node) -> str:
+    """Return how much memory a node promises, where forks or its options make that a question."""
+    percent = _annotation(node, OVERCOMMIT)
+    if not percent and not _annotation(node, CHECKPOINTS):
+        return ""
+    allocatable = (node.status and node.status.allocatable) or {}
+    promised = size(bytes_of(str(allocatable.get("memory", "0"))))
+    if not percent:
+        return (
+            f"{promised} for machines; each fork counts as if it shared none, which --overcommit "
+            "changes"
+        )
+    return (
+        f"{promised} for machines, {percent} % of what there is (--overcommit): machines are "
+        "evicted if they use it all, as when forks write to what they share"
+    )
 
 
 def _distinct(values: Mapping[str, str]) -> list[str]:

@@ -28,6 +28,7 @@ from corral.cli.manager.backup import require_complete_restore, require_store
 from corral.cli.manager.cni_options import cni_options
 from corral.cli.manager.detach import print_summary, report_to, start_detached
 from corral.cli.manager.eviction_options import pressure_options
+from corral.cli.manager.overcommit_option import overcommit_option
 from corral.cli.manager.sd_notify import Notifier, notifying
 from corral.cli.manager.up_settings import settings_of
 from corral.cli.options import data_directory
@@ -99,6 +100,7 @@ def _bind_address(
     "densely. The KubeVirt object's cpuAllocationRatio goes before it.",
 )
 @pressure_options
+@overcommit_option
 @click.option(
     "--network/--no-network",
     default=True,

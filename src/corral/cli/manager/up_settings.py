@@ -35,6 +35,7 @@ def settings_of(layout: Layout, chosen: dict[str, Any]) -> Settings:
         controllers=chosen["controllers"],
         eviction_hard=eviction_hard(chosen["eviction_hard"], chosen["machine"]),
         pressure_seconds=parse_duration(chosen["pressure_period"]),
+        overcommit_percent=chosen["overcommit_percent"],
         network=chosen["network"],
         network_backend=chosen["network_backend"],
         cni_conf_dir=chosen["cni_conf_dir"].absolute(),

@@ -91,10 +91,11 @@ class Agent:
         """Pods that VMIs have migrated to, or are about to."""
         self._instances = context.informers.of(VirtualMachineInstance)
         self._self = context.informers.of(Node, fields=f"metadata.name={name}")
-        self._host = _host(
-            name, host, hypervisor, capacity or measure(directory), address, retired=retired
-        )
         checkpoints = NodeCheckpoints(context.client, name, directory)
+        self._host = replace(
+            _host(name, host, hypervisor, capacity or measure(directory), address, retired=retired),
+            checkpoints=lambda: checkpoints.usage,
+        )
         self._machines = Machines(
             context,
             name,
@@ -108,7 +109,9 @@ class Agent:
             checkpoints=checkpoints,
             lease=lease,
         )
-        self._checkpoints = CheckpointSync(context, name, checkpoints, self._machines)
+        self._checkpoints = CheckpointSync(
+            context, name, checkpoints, self._machines, on_usage=self.register_again
+        )
         self._fencing = (
             SelfFencing(context.client, name, lease, self._machines, watchdog)
             if lease is not None

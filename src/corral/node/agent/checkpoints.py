@@ -23,6 +23,7 @@ from corral.api.time import rfc3339
 from corral.client.client import Client
 from corral.failures import describe
 from corral.node.agent.machines import Machines
+from corral.node.checkpoint_usage import CheckpointUsage
 from corral.node.hypervisor import MemoryDamagedError, MemoryMisfitError, StartError
 from corral.node.machine.memory.checkpoint import CheckpointError
 from corral.node.metrics.checkpoint_metrics import CheckpointMetrics
@@ -57,6 +58,8 @@ class NodeCheckpoints:
     def __init__(self, client: Client, node: str, directory: Path) -> None:
         self.damage: dict[str, str] = {}
         self.on_damage: OnDamage = _ignore
+        self.usage = CheckpointUsage()
+        """What checkpoints from which VMIs can start occupy."""
         self._client = client
         self._node = node
         self.directory = directory / DIRECTORY
@@ -102,7 +105,10 @@ class NodeCheckpoints:
 
 
 class CheckpointSync:
-    """Syncs the checkpoints whose source runs on this node; the keys are theirs."""
+    """Syncs the checkpoints whose source runs on this node; the keys are theirs.
+
+    ``on_usage`` is called when ``NodeCheckpoints.usage`` has changed.
+    """
 
     def __init__(
         self,
@@ -110,6 +116,8 @@ class CheckpointSync:
         node: str,
         checkpoints: NodeCheckpoints,
         machines: Machines,
+        *,
+        on_usage: Callable[[], None],
     ) -> None:
         self._client = context.client
         self._clock = context.clock
@@ -117,12 +125,15 @@ class CheckpointSync:
         self._recorder = context.recorder("virt-handler", node)
         self._files = checkpoints
         self._machines = machines
+        self._on_usage = on_usage
+        self._shared: dict[str, int] = {}
+        """Bytes of memory that forks share, by the uid of their checkpoint."""
         self._busy: set[str] = set()
         """Uids of the checkpoints whose files are being made or removed."""
         self._queue: WorkQueue[Key] = WorkQueue()
         self._checkpoints = context.informers.of(VirtualMachineCheckpoint)
         self._instances = context.informers.of(VirtualMachineInstance)
-        self.metrics = CheckpointMetrics(node, self._checkpoints.items)
+        self.metrics = CheckpointMetrics(node, lambda: self._files.usage)
         self._checkpoints.index(by_source)
         self._checkpoints.index(_uid)
         self._instances.index(_origin_of)
@@ -241,20 +252,38 @@ class CheckpointSync:
         except NotFound:  # it was deleted meanwhile
             self._queue.add(_SWEEP)
 
+    def _update_usage(self) -> None:
+        """Update what checkpoints occupy, whose files or forks have changed."""
+        own = [each for each in self._checkpoints.items() if each.status.node == self._node]
+        ready = [each for each in own if each.has(READY)]
+        present = {each.metadata.uid for each in own}
+        self._shared = {uid: size for uid, size in self._shared.items() if uid in present}
+        disk = sum(each.status.size_bytes for each in ready)
+        usage = CheckpointUsage(len(ready), disk, sum(self._shared.values()))
+        if usage != self._files.usage:
+            self._files.usage = usage
+            self._on_usage()
+
     async def _sync_final(self, checkpoint: VirtualMachineCheckpoint) -> None:
         files = self._files.of(checkpoint.metadata.uid)
         named = self._instances.indexed(_origin_of, str(checkpoint.key))
-        if all(map(has_booted_instead, named)):
+        if is_unused := all(map(has_booted_instead, named)):
             files.close()
         if checkpoint.status.node != self._node:
             return
-        damage = self._files.damage.get(checkpoint.metadata.uid)
+        uid = checkpoint.metadata.uid
+        if is_unused:
+            self._shared.pop(uid, None)
+        elif checkpoint.has(READY):
+            self._shared[uid] = await asyncio.to_thread(files.memory_bytes)
+        self._update_usage()
+        damage = self._files.damage.get(uid)
         if damage and not checkpoint.has(FAILED):
             await self._fail(checkpoint, CheckpointError(DAMAGED, damage))
             self._recorder.event(checkpoint, "Warning", DAMAGED, _event_message(damage))
         elif checkpoint.has(FAILED):
             await asyncio.to_thread(files.remove)
-            self._files.forget(checkpoint.metadata.uid)
+            self._files.forget(uid)
         if checkpoint.status.forks != (forks := self._forks(checkpoint)):
             await self._write(checkpoint, {"forks": forks})
 
@@ -307,6 +336,7 @@ class CheckpointSync:
             is_own = checkpoint.status.node == self._node and checkpoint.has(READY)
             if is_own and uid not in complete:
                 self._files.report_damage(self._files.of(uid), _NO_RECORD)
+        self._update_usage()
         return Result(_SWEEP_RETRY_SECONDS) if failed else None
 
     async def _is_deleted(self, uid: str, made: Checkpoint) -> bool:

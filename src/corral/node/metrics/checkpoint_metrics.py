@@ -4,21 +4,19 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from corral.api.kinds.corral.checkpoint import READY, VirtualMachineCheckpoint
 from corral.metrics import Family, Histogram, counter, gauge, histogram
+from corral.node.checkpoint_usage import CheckpointUsage
 
 PAUSE_BOUNDS: Final = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
 """Upper bounds of the buckets of pauses, in seconds."""
 
 
 class CheckpointMetrics:
-    """Counts the checkpoints that a node makes; ``checkpoints`` returns all that are cached."""
+    """Counts the checkpoints that a node makes; ``usage`` returns what they occupy."""
 
-    def __init__(
-        self, node: str, checkpoints: Callable[[], Iterable[VirtualMachineCheckpoint]]
-    ) -> None:
+    def __init__(self, node: str, usage: Callable[[], CheckpointUsage]) -> None:
         self._node = node
-        self._checkpoints = checkpoints
+        self._usage = usage
         self._seconds = Histogram()
         self._pauses = Histogram(PAUSE_BOUNDS)
         self._failures: Counter[str] = Counter()
@@ -34,18 +32,16 @@ class CheckpointMetrics:
 
     def families(self) -> Iterable[Family]:
         """Return the metrics; none before the first checkpoint."""
-        sizes = [
-            each.status.size_bytes
-            for each in self._checkpoints()
-            if each.status.node == self._node and each.has(READY)
-        ]
-        if not sizes and not self._failures:
+        usage = self._usage()
+        if not usage.count and not self._failures:
             return ()
         labels = {"node": self._node}
         count = gauge("corral_checkpoints", "Checkpoints that VMIs can start from.")
-        count.add(len(sizes), labels)
+        count.add(usage.count, labels)
         occupied = gauge("corral_checkpoint_bytes", "What the files of checkpoints occupy.")
-        occupied.add(sum(sizes), labels)
+        occupied.add(usage.disk_bytes, labels)
+        shared = gauge("corral_checkpoint_shared_memory_bytes", "Memory that forks share.")
+        shared.add(usage.memory_bytes, labels)
         seconds = histogram("corral_checkpoint_seconds", "How long checkpoints took to be made.")
         seconds.add_histogram(self._seconds, labels)
         pauses = histogram(
@@ -57,4 +53,4 @@ class CheckpointMetrics:
         )
         for reason, number in self._failures.items():
             failures.add(number, {**labels, "reason": reason})
-        return (count, occupied, seconds, pauses, failures)
+        return (count, occupied, shared, seconds, pauses, failures)

@@ -33,6 +33,7 @@ from corral.api.time import rfc3339, rfc3339_micro
 from corral.client.client import Client
 from corral.client.server_clock import ServerClock
 from corral.failures import describe
+from corral.node.checkpoint_usage import CheckpointUsage
 from corral.node.fencing.lease import NodeLease
 from corral.node.health import NodeCondition
 from corral.reconcile.events import Clock
@@ -49,6 +50,10 @@ LIMITS_REASON = "corral.dev/limits-reason"
 NETWORK = "corral.dev/network"
 NETWORK_REASON = "corral.dev/network-reason"
 """Annotations of the Node: the network of its machines, and what is wrong with it."""
+CHECKPOINTS = "corral.dev/checkpoints"
+"""Annotation of a Node that has checkpoints: how many, and what they occupy, for people."""
+OVERCOMMIT = "corral.dev/overcommit"
+"""Annotation of a Node that promises more memory than machines may have: how much, in percent."""
 RETIRED = "corral.dev/retired"
 """Annotation of a Node that stays only for the machines that it still runs."""
 CLOCK_CONDITION = "ClockSynchronized"
@@ -71,19 +76,25 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The capacity of a node."""
+    """The capacity of a node; ``overcommit_percent`` of its memory is promised to machines."""
 
     cpu: int
     memory_bytes: int
     storage_bytes: int
     pods: int = 1000
+    overcommit_percent: int = 100
 
-    def allocatable(self) -> "Capacity":
-        """Return the allocatable part: a twentieth of memory and disk is left to the host."""
+    def allocatable(self, held: CheckpointUsage = CheckpointUsage()) -> "Capacity":  # noqa: B008
+        """Return the allocatable part: a twentieth of memory and disk is left to the host.
+
+        What checkpoints occupy is promised to nobody: forks request memory as any other machine,
+        which they may all use for pages of their own.
+        """
+        memory = self.memory_bytes * 19 // 20 - held.memory_bytes
         return replace(
             self,
-            memory_bytes=self.memory_bytes * 19 // 20,
-            storage_bytes=self.storage_bytes * 19 // 20,
+            memory_bytes=max(0, memory) * self.overcommit_percent // 100,
+            storage_bytes=max(0, self.storage_bytes * 19 // 20 - held.disk_bytes),
         )
 
     def document(self) -> Document:
@@ -149,6 +160,7 @@ class Host:
     limits: Callable[[], Mapping[str, str]] = dict
     network: Callable[[], Mapping[str, str]] = dict
     storage: Callable[[], Mapping[str, str]] = dict
+    checkpoints: Callable[[], CheckpointUsage] = CheckpointUsage
     images: Callable[[], Sequence[Document]] = list
     pressures: Callable[[], Mapping[str, bool]] = no_pressure
     shared_labels: Callable[[], Mapping[str, str | None]] = dict
@@ -177,6 +189,9 @@ class Host:
         facts, network = self.facts(), self.network()
         annotations: dict[str, str | None] = {MISSING: facts.get("missing") or None}
         annotations.update(self.storage())
+        held, percent = self.checkpoints(), self.capacity.overcommit_percent
+        annotations[CHECKPOINTS] = str(held) if held.count else None
+        annotations[OVERCOMMIT] = str(percent) if percent != 100 else None
         if "accelerator" in facts:
             name = f"{facts['hypervisor']} {facts.get('version', '')}".strip()
             accelerator = facts["accelerator"]
@@ -202,7 +217,7 @@ class Host:
         return {
             **({"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}} if port else {}),
             "capacity": self.capacity.document(),
-            "allocatable": self.capacity.allocatable().document(),
+            "allocatable": self.capacity.allocatable(self.checkpoints()).document(),
             "addresses": [
                 {"type": "InternalIP", "address": self.address},
                 {"type": "Hostname", "address": self.name},

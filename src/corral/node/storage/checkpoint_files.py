@@ -166,6 +166,13 @@ class CheckpointFiles:
                 self._sealed = _sealed_copy(self.memory, checkpoint.digest)
             return fcntl.fcntl(self._sealed, fcntl.F_DUPFD_CLOEXEC, 0)
 
+    def memory_bytes(self) -> int:
+        """Return what the memory that forks share occupies; 0 if it is gone.  Raises OSError."""
+        try:
+            return self.memory.stat().st_blocks * 512
+        except FileNotFoundError:
+            return 0
+
     def close(self) -> None:
         """Release the memory that forks map, which those that run keep."""
         with self._lock:

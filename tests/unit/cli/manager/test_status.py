@@ -12,6 +12,7 @@ from corral.api.request import Response
 from corral.cli.manager.node_summary import (
     machine_lines,
     node_line,
+    node_lines,
     node_problems,
     phases_of,
     waiting,
@@ -68,6 +69,21 @@ def test_a_false_condition_of_a_node_is_a_problem(condition):
     document = {"metadata": {"name": "a"}, "status": {"conditions": [*READY, false]}}
     node = msgspec.convert(document, Node)
     assert node_problems([node], "") == ["node a cannot use /mnt: gone"]
+
+
+def test_the_memory_of_forks_is_a_question_where_there_are_checkpoints_or_overcommit():
+    def lines(**annotations):
+        found = {f"corral.dev/{name}": value for name, value in annotations.items()}
+        status = {"conditions": READY, "allocatable": {"memory": "19922944Ki"}}
+        metadata = {"name": "a", "annotations": found}
+        node = msgspec.convert({"metadata": metadata, "status": status}, Node)
+        return "\n".join(node_lines([node]))
+
+    assert "memory " not in lines()
+    forks = lines(checkpoints="1, 50 MiB on disk")
+    assert "1, 50 MiB on disk" in forks
+    assert "19.0 GiB for machines; each fork counts as if it shared none" in forks
+    assert "19.0 GiB for machines, 150 % of what there is" in lines(overcommit="150")
 
 
 def test_a_retired_node_has_no_size():

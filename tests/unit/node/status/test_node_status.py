@@ -15,6 +15,7 @@ from corral.api.patch.merge import merge_patch
 from corral.api.request import Request, Response
 from corral.client.client import Client
 from corral.client.server_clock import ServerClock
+from corral.node.checkpoint_usage import CheckpointUsage
 from corral.node.fencing.lease import NodeLease
 from corral.node.status.node_status import (
     Capacity,
@@ -38,6 +39,29 @@ def test_allocatable_is_less_than_capacity():
     assert status["capacity"]["memory"] == f"{20 << 20}Ki"
     assert status["allocatable"]["memory"] == f"{19 << 20}Ki"
     assert status["allocatable"]["cpu"] == "2"
+
+
+def test_what_checkpoints_occupy_is_promised_to_nobody():
+    held = CheckpointUsage(1, 2 << 30, 3 << 30)
+    host = replace(HOST, checkpoints=lambda: held)
+    allocatable = host.status(NOW, [])["allocatable"]
+    assert allocatable["memory"] == f"{16 << 20}Ki"
+    assert allocatable["ephemeral-storage"] == f"{17 << 20}Ki"
+    annotations = host.node(NOW)["metadata"]["annotations"]
+    assert annotations["corral.dev/checkpoints"].startswith("1, 2048 MiB on disk, 3072 MiB")
+    assert HOST.node(NOW)["metadata"]["annotations"]["corral.dev/checkpoints"] is None
+    held = CheckpointUsage(1, 1 << 50, 1 << 50)
+    assert host.status(NOW, [])["allocatable"]["memory"] == "0Ki"
+
+
+def test_memory_is_promised_twice_if_that_was_decided():
+    capacity = replace(HOST.capacity, overcommit_percent=200)
+    host = replace(HOST, capacity=capacity, checkpoints=lambda: CheckpointUsage(1, 0, 1 << 30))
+    status = host.status(NOW, [])
+    assert status["allocatable"]["memory"] == f"{36 << 20}Ki"
+    assert status["capacity"]["memory"] == f"{20 << 20}Ki"
+    assert host.node(NOW)["metadata"]["annotations"]["corral.dev/overcommit"] == "200"
+    assert HOST.node(NOW)["metadata"]["annotations"]["corral.dev/overcommit"] is None
 
 
 def test_transition_times_change_with_the_status_only():
