@@ -53,11 +53,12 @@ class Checkpoints:
         before = msgspec.to_builtins(checkpoint.status.conditions)
         now = rfc3339(self._clock())
         after = set_condition(before, READY, "False", reason=reason, message=message, now=now)
-        if before == after:
+        generation = checkpoint.metadata.generation
+        if before == after and checkpoint.status.observed_generation == generation:
             return
         change = {
             "metadata": {"resourceVersion": checkpoint.metadata.resource_version},
-            "status": {"conditions": after},
+            "status": {"conditions": after, "observedGeneration": generation},
         }
         with suppress(NotFound):
             await self._client.patch(VirtualMachineCheckpoint, key, change, subresource="status")

@@ -302,6 +302,7 @@ class CheckpointSync:
         for type_, value, reason, message in conditions:
             now = rfc3339(self._clock())
             listed = set_condition(listed, type_, value, reason=reason, message=message, now=now)
+        status = {**status, "observedGeneration": checkpoint.metadata.generation}
         change = {"status": status | ({"conditions": listed} if conditions else {})}
         await self._client.patch(
             VirtualMachineCheckpoint, checkpoint.key, change, subresource="status"

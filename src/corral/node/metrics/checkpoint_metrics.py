@@ -33,11 +33,11 @@ class CheckpointMetrics:
     def families(self) -> Iterable[Family]:
         """Return the metrics; none before the first checkpoint."""
         usage = self._usage()
-        if not usage.count and not self._failures:
+        if not usage.number and not self._failures:
             return ()
         labels = {"node": self._node}
         count = gauge("corral_checkpoints", "Checkpoints that VMIs can start from.")
-        count.add(usage.count, labels)
+        count.add(usage.number, labels)
         occupied = gauge("corral_checkpoint_bytes", "What the files of checkpoints occupy.")
         occupied.add(usage.disk_bytes, labels)
         shared = gauge("corral_checkpoint_shared_memory_bytes", "Memory that forks share.")

@@ -190,7 +190,7 @@ class Host:
         annotations: dict[str, str | None] = {MISSING: facts.get("missing") or None}
         annotations.update(self.storage())
         held, percent = self.checkpoints(), self.capacity.overcommit_percent
-        annotations[CHECKPOINTS] = str(held) if held.count else None
+        annotations[CHECKPOINTS] = str(held) if held.number else None
         annotations[OVERCOMMIT] = str(percent) if percent != 100 else None
         if "accelerator" in facts:
             name = f"{facts['hypervisor']} {facts.get('version', '')}".strip()

@@ -13,6 +13,8 @@ from corral.api.kind import at
 from corral.api.kinds.core import node_lease
 from corral.api.kinds.core.kinds import LEASE, NODE
 from corral.api.kinds.core.pod import POD
+from corral.api.kinds.corral.checkpoint import FAILED, READY
+from corral.api.kinds.corral.checkpoint_kind import CHECKPOINT
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.storage.common import SELECTED_NODE, STORAGE_LABEL
 from corral.api.kinds.storage.persistentvolume import PERSISTENT_VOLUME
@@ -27,6 +29,8 @@ from corral.store import Store
 
 _RESERVED_PREFIX: Final = "node-restriction.kubernetes.io/"
 """Labels by which administrators restrict workloads to trusted nodes."""
+_MADE: Final = ("identity", "creationTime", "digest", "sizeBytes")
+"""Fields of a checkpoint's status that never change once it is complete."""
 _KEPT_SPEC: Final = ("podCIDR", "podCIDRs", "taints", "unschedulable", "providerID")
 
 
@@ -47,6 +51,7 @@ class NodeRestriction:
             storage(POD): self._check_pod,
             storage(LEASE): self._check_lease,
             storage(VIRTUAL_MACHINE_INSTANCE): self._check_vmi,
+            storage(CHECKPOINT): self._check_checkpoint,
             storage(PERSISTENT_VOLUME): self._check_volume,
             storage(CLAIM): self._check_claim,
         }
@@ -165,6 +170,23 @@ class NodeRestriction:
         for why in _vmi_changes(document, old, node):
             raise _denied(call, document, f'node "{node}" is not allowed to {why}')
 
+    def _check_checkpoint(self, call: Call, document: Document, old: Document | None) -> None:
+        node = node_of(call.user)
+        if not node or old is None or call.is_by_component:
+            return
+        for why in (*_checkpoint_changes(document, old, node), *self._source(document, old)):
+            raise _denied(call, document, f'node "{node}" is not allowed to {why}')
+
+    def _source(self, document: Document, old: Document) -> Iterator[str]:
+        """Yield a changed source of a checkpoint that is not the VMI of its spec."""
+        after, before = (at(each, "status", "sourceUID") or "" for each in (document, old))
+        if after == before:
+            return
+        key = Key(document["metadata"]["namespace"], document["spec"]["source"]["name"])
+        vmi = self._store.latest(storage(VIRTUAL_MACHINE_INSTANCE), key)
+        if before or vmi is None or vmi.document()["metadata"]["uid"] != after:
+            yield "change the source of a checkpoint"
+
     def _check_volume(self, call: Call, document: Document, old: Document | None) -> None:
         node = node_of(call.user)
         if not node or call.is_by_component:
@@ -226,6 +248,25 @@ def _vmi_changes(document: Document, old: Document, node: str) -> Iterator[str]:
     for name in CONTROLLERS_FIELDS:
         if (after.get(name) or "") != (before.get(name) or ""):
             yield f"change status.migrationState.{name} of a VMI"
+
+
+def _checkpoint_changes(document: Document, old: Document, node: str) -> Iterator[str]:
+    """Yield what a node changes of a checkpoint's status that is not the node's."""
+    after, before = (at(each, "status", "node") or "" for each in (document, old))
+    if after not in (before, node):
+        yield "give a checkpoint to another node"
+    if _is_true(old, FAILED) and not _is_true(document, FAILED):
+        yield "repair a checkpoint that has failed"
+    for name in _MADE if _is_true(old, READY) else ():
+        if at(document, "status", name) != at(old, "status", name):
+            yield f"change status.{name} of a complete checkpoint"
+
+
+def _is_true(document: Document, condition: str) -> bool:
+    conditions = at(document, "status", "conditions") or ()
+    return any(
+        each.get("type") == condition and each.get("status") == "True" for each in conditions
+    )
 
 
 def _migrates(vmi: Document, source: str, target: str) -> bool:

@@ -224,3 +224,59 @@ def test_a_node_does_not_decide_who_migrates_where(field, before):
     guard(call, vmi({**(before or {}), "failed": True, "failureReason": "no room"}), vmi(before))
     with pytest.raises(Forbidden, match=f"to change status.migrationState.{field} of a VMI"):
         guard(call, vmi({**(before or {}), field: "another"}), vmi(before))
+
+
+CHECKPOINTS = "/apis/corral.dev/v1alpha1/namespaces/default/virtualmachinecheckpoints"
+
+
+async def checkpoint(cluster, name="base"):
+    """Create a checkpoint of the VMI on n1, and return the path of its status."""
+    spec = {"source": {"kind": "VirtualMachineInstance", "name": "on-n1"}}
+    await cluster.create(CHECKPOINTS, name, spec=spec)
+    return f"{CHECKPOINTS}/{name}/status"
+
+
+def conditions(**statuses):
+    listed = [{"type": each, "status": status} for each, status in statuses.items()]
+    return {"status": {"conditions": listed}}
+
+
+@pytest.mark.parametrize(
+    ("before", "change", "why"),
+    [
+        ({}, {"status": {"node": "n2"}}, "give a checkpoint to another node"),
+        ({"node": "n1"}, {"status": {"node": ""}}, "give a checkpoint to another node"),
+        ({}, {"status": {"sourceUID": "x"}}, "change the source of a checkpoint"),
+        (
+            {"node": "n1", **conditions(Failed="True")["status"]},
+            conditions(Failed="False", Ready="True"),
+            "repair a checkpoint that has failed",
+        ),
+        (
+            {"node": "n1", "identity": "one", **conditions(Ready="True")["status"]},
+            {"status": {"identity": "two"}},
+            "change status.identity of a complete checkpoint",
+        ),
+    ],
+)
+async def test_a_node_writes_only_what_it_knows_of_its_checkpoints(cluster, before, change, why):
+    path = await checkpoint(cluster)
+    assert (await cluster.patch(path, {"status": before})).status == 200
+    refused = await node(cluster, "n1").patch(path, change)
+    assert refused.status == 403, refused
+    assert f'node "n1" is not allowed to {why}' in refused["message"]
+
+
+async def test_a_node_makes_its_checkpoint_and_reports_that_it_is_damaged(cluster):
+    path = await checkpoint(cluster)
+    n1 = node(cluster, "n1")
+    vmi = await cluster("GET", f"{MACHINES}/on-n1")
+    begun = {"node": "n1", "sourceUID": vmi["metadata"]["uid"]}
+    made = {"identity": vmi["metadata"]["uid"], "digest": "sha256:0", "sizeBytes": 5}
+    for change in (
+        {"status": begun},
+        {"status": {**made, **conditions(Ready="True")["status"]}},
+        {"status": {"forks": 3, **made}},
+        conditions(Ready="False", Failed="True"),
+    ):
+        assert (await n1.patch(path, change)).status == 200

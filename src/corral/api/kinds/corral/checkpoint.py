@@ -41,6 +41,7 @@ class CheckpointStatus(Struct, kw_only=True):
     size_bytes: what its files occupy.
     digest: SHA-256 of its memory.
     forks: VMIs that exist and have started from it.
+    observed_generation: the generation of the spec that this status is about.
     conditions: Ready, and Failed with the reason.
     """
 
@@ -51,6 +52,7 @@ class CheckpointStatus(Struct, kw_only=True):
     size_bytes: int = 0
     digest: str = ""
     forks: int = 0
+    observed_generation: int = 0
     conditions: list[Condition] = []
 
 
