@@ -31,6 +31,7 @@ from corral.server.authz import Authorizer
 from corral.server.authz.access_review import Reviews as AccessReviews
 from corral.server.authz.impersonation import impersonated
 from corral.server.dashboard.page import Page
+from corral.server.dashboard.sign_in import SignIn
 from corral.server.discovery.custom_resources import Definitions
 from corral.server.discovery.nonresource import Documents
 from corral.server.flowcontrol.fairness import Fairness
@@ -135,6 +136,7 @@ class ApiServer:
         self.uploads = Uploads(store, now, uploads, nodes)
         self._host = host
         self._page = Page()
+        self._sign_in = SignIn(self.authenticator, self.sessions)
         self._verbs = Verbs(
             self.rest,
             self.watches,
@@ -213,6 +215,7 @@ class ApiServer:
         if parsed_route is None:
             return (
                 self._page.answer(request)
+                or await self._sign_in.answer(request, sender, user, exchange.read_body)
                 or self._serve_host(request, user)
                 or await self.documents.answer(request, user)
             )

@@ -12,11 +12,13 @@ from starlette.types import Message, Receive, Scope, Send
 from corral.api.errors import ApiError, BadRequest, TooLarge
 from corral.api.request import USER_HEADERS, Request, Response
 from corral.server.app import MAX_BODY_BYTES, ApiServer
+from corral.server.authn import websocket_credentials
 from corral.server.authn.authenticator import ANONYMOUS
 from corral.server.node_proxy.forwarding import Forward
 from corral.server.response import compression, pretty
 from corral.server.response.errors import error_response
 from corral.server.subresources import cdi_upload
+from corral.server.transport import watch_socket
 from corral.server.transport.connection import ABORT, SEND_AT_ONCE, SendAtOnce
 from corral.server.transport.sessions import SessionEnded
 
@@ -101,13 +103,43 @@ class App:
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle a websocket; errors are ordinary responses, sent instead of the upgrade."""
-        method = scope.get("state", {}).get("method", "GET")  # SPDY tunnels have others than GET
-        request = request_of(scope, method)
+        spdy_method = scope.get("state", {}).get("method")  # of SPDY tunnels, which have others
+        abort = scope.get("extensions", {}).pop(ABORT, None)
+        try:
+            scope = websocket_credentials.with_authorization(scope)
+            request = request_of(scope, spdy_method or "GET")
+            self._server.authenticator.require_own_site(request)
+        except ApiError as error:
+            await refuse_websocket(error_response(error), send)
+            return
+        request.abort = abort
         response = await self._server.handle(request)
         if isinstance(response, Forward):
             await self._forward(request, scope, response, receive, send)
+        elif isinstance(response.body, AsyncGenerator) and not spdy_method:
+            await self._watch(request, scope, response, receive, send)
+        else:
+            await refuse_websocket(response, send)
+
+    async def _watch(
+        self, request: Request, scope: Scope, response: Response, receive: Receive, send: Send
+    ) -> None:
+        body = response.body
+        assert isinstance(body, AsyncGenerator)
+        try:
+            subprotocol = watch_socket.subprotocol(scope.get("subprotocols") or ())
+            if pretty.media_type(response) != "application/json":
+                raise BadRequest("a watch over a websocket is in JSON: accept application/json")
+        except ApiError as error:
+            await body.aclose()
+            await refuse_websocket(error_response(error), send)
             return
-        await refuse_websocket(response, send)
+        terminated = _TerminatedSend(send)
+        try:
+            async with self._server.sessions.while_authenticated(request):
+                await watch_socket.stream(body, subprotocol, receive, terminated)
+        except SessionEnded:
+            await terminated.end()
 
 
 async def refuse_websocket(response: Response, send: Send) -> None:

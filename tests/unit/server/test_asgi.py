@@ -1,6 +1,7 @@
 """Tests of the server behind real sockets: TLS, keep-alive, streams, websockets, bad clients."""
 
 import asyncio
+import base64
 import gc
 import gzip
 import json
@@ -882,7 +883,7 @@ async def test_a_console_is_rejected_before_the_upgrade(served, machine):
         (CONSOLE.format("nosuch"), None, 404),
         (CONSOLE.format("vm"), None, 400),
         (CONSOLE.format("vm"), "wrong", 401),
-        (f"{MAPS}?watch=1", None, 400),
+        (MAPS, None, 400),
         ("/nonsense", None, 404),
     ):
         with pytest.raises(InvalidStatus) as refusal:
@@ -1108,3 +1109,98 @@ async def test_a_node_does_not_wait_for_a_body_that_the_server_has_read():
         {"type": "http.request", "body": b"", "more_body": False},
         {"type": "http.disconnect"},
     ]
+
+
+def browser(served, path, *protocols, token=None, **headers):
+    """A websocket as browsers open it: its token is a subprotocol, if any."""
+    bearer = base64.urlsafe_b64encode((token or served.identity.token).encode()).rstrip(b"=")
+    offered = [*protocols, f"base64url.bearer.authorization.k8s.io.{bearer.decode()}"]
+    return connect(
+        f"wss://127.0.0.1:{served.port}{path}",
+        ssl=served.trust,
+        subprotocols=[websockets.Subprotocol(each) for each in offered],
+        additional_headers=headers,
+        proxy=None,
+        open_timeout=60,
+    )
+
+
+async def test_a_watch_over_a_websocket_has_a_message_for_each_event(served):
+    async with served.connection() as writer:
+        for name in ("a", "b"):
+            await writer.ask("POST", MAPS, json.dumps({"metadata": {"name": name}}).encode())
+        async with browser(served, f"{MAPS}?watch=1", "json.k8s.io") as watch:
+            assert watch.subprotocol == "json.k8s.io"
+            await writer.ask("POST", MAPS, b'{"metadata":{"name":"c"}}')
+            events = [json.loads(await watch.recv()) for _ in range(3)]
+            assert [each["object"]["metadata"]["name"] for each in events] == ["a", "b", "c"]
+            assert {each["type"] for each in events} == {"ADDED"}
+            assert served.store.watches == 1
+        async with asyncio.timeout(60):
+            while served.store.watches:
+                await writer.ask("GET", "/healthz")
+
+
+async def test_a_watch_over_a_websocket_ends_with_a_close(served):
+    async with served.websocket(f"{MAPS}?watch=1&timeoutSeconds=1&resourceVersion=1") as watch:
+        async with asyncio.timeout(60):
+            assert [event async for event in watch]  # ended by an ordinary close
+
+
+@pytest.mark.parametrize(
+    ("path", "protocols", "token", "status"),
+    [
+        (f"{MAPS}?watch=1", ["a"], "wrong", 401),
+        (f"{MAPS}?watch=1", ["a"], "other", 403),
+        (f"{MAPS}?watch=1", [], None, 401),
+        (f"{MAPS}?watch=1", ["a", "b"], None, 400),
+        (f"{MAPS}?watch=1&resourceVersion=-1", ["a"], None, 400),
+        (MAPS, ["a"], None, 400),
+    ],
+)
+async def test_a_watch_over_a_websocket_is_refused(served, path, protocols, token, status):
+    with pytest.raises(InvalidStatus) as refused:
+        async with browser(served, path, *protocols, token=token):
+            pass
+    assert refused.value.response.status_code == status
+    assert not served.store.watches
+
+
+async def test_a_token_in_a_subprotocol_opens_a_console(served, machine):
+    """The agent fails if it sees the credentials."""
+    await running_machine(served, machine, phase="Running", nodeName="one")
+    async with browser(served, CONSOLE.format("vm"), "plain.kubevirt.io") as console:
+        assert console.subprotocol == "plain.kubevirt.io"
+        assert await console.recv() == b"/console/default/vm/uid-1"
+
+
+async def session_of(served):
+    async with served.connection() as page:
+        _, body = await page.ask("POST", "/dashboard/sign-in", b"{}")
+        code = json.dumps({"code": json.loads(body)["code"]}).encode()
+        _, body = await page.ask("POST", "/dashboard/session", code)
+    return json.loads(body)["token"]
+
+
+async def test_a_session_is_for_the_dashboard_of_its_server(served):
+    token, path = await session_of(served), f"{MAPS}?watch=1"
+    own = f"https://127.0.0.1:{served.port}"
+    async with browser(served, path, "json.k8s.io", token=token, origin=own):
+        pass
+    with pytest.raises(InvalidStatus) as refused:
+        async with browser(served, path, "json.k8s.io", token=token, origin="https://evil.example"):
+            pass
+    assert refused.value.response.status_code == 403
+
+
+async def test_sign_out_ends_open_watches(served):
+    token = await session_of(served)
+    async with browser(served, f"{MAPS}?watch=1", "json.k8s.io", token=token) as watch:
+        async with served.connection() as page:
+            page.token = token
+            page.send("DELETE", "/dashboard/session")
+            assert (await page.head())[0] == 204
+        async with asyncio.timeout(60):
+            with pytest.raises(ConnectionClosed) as closed:
+                await watch.recv()
+        assert closed.value.rcvd.code == 1008

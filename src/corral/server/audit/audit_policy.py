@@ -202,6 +202,7 @@ DEFAULT: Final = Policy(
             level="None",
             non_resource_urls=["/healthz*", "/livez*", "/readyz*", "/version", "/openapi*"],
         ),
+        Rule(level="None", verbs=["get", "head"], non_resource_urls=["/dashboard*"]),
         Rule(level="Metadata"),
     ],
 )

@@ -12,13 +12,15 @@ from typing import Final
 
 import structlog
 
-from corral.api.errors import Unauthorized
+from corral.api.errors import Forbidden, Unauthorized
 from corral.api.request import Certificate, Request, User
 from corral.api.time import rfc3339
 from corral.pki import SigningKey
 from corral.server.authn.bootstrap_tokens import BootstrapTokens
+from corral.server.authn.browser_sessions import BrowserSessions, Grant
 from corral.server.authn.revocations import Revocations
 from corral.server.authn.service_accounts import CREDENTIAL, ISSUER, Accounts
+from corral.server.authn.websocket_credentials import is_of_another_site
 from corral.store import Store
 
 ADMINISTRATORS = "system:masters"
@@ -36,13 +38,15 @@ class Authenticator:
     """Finds the user of a request.
 
     ``tokens`` are static tokens, each with its user; ``accounts`` checks tokens of ServiceAccounts,
-    ``revocations`` certificates; ``now`` is seconds since 1970.
+    ``revocations`` certificates; ``browser_sessions`` has the tokens of the dashboard; ``now`` is
+    seconds since 1970.
     """
 
     tokens: Mapping[str, User] = field(default_factory=dict, repr=False)
     accounts: Accounts | None = None
     bootstrap_tokens: BootstrapTokens | None = None
     revocations: Revocations | None = None
+    browser_sessions: BrowserSessions | None = None
     now: Callable[[], float] = time.time
     _by_digest: Mapping[bytes, User] = field(init=False, repr=False)
 
@@ -63,6 +67,7 @@ class Authenticator:
             accounts=accounts,
             bootstrap_tokens=BootstrapTokens(store, now),
             revocations=Revocations(store),
+            browser_sessions=BrowserSessions(now),
             now=now,
         )
 
@@ -79,7 +84,7 @@ class Authenticator:
             return ANONYMOUS
         user = self._by_certificate(request.certificate) if request.certificate else None
         if user is None:
-            user = self.by_token(_bearer(request))
+            user = self.by_token(bearer(request))
         if user is None:
             if request.certificate is not None:
                 request.annotations[REJECTED] = self._rejection(request.certificate)
@@ -96,12 +101,32 @@ class Authenticator:
             return None
         if request.certificate and self._by_certificate(request.certificate):
             return request.certificate.ends
-        token = _bearer(request)
+        token = bearer(request)
         if _digest(token) in self._by_digest:
             return None
+        if self.browser_sessions is not None and (session := self.browser_sessions.find(token)):
+            ends = self.ends(session.credentials)
+            return session.ends if ends is None else min(session.ends, ends)
         if self.bootstrap_tokens is not None and self.bootstrap_tokens.user(token):
             return self.bootstrap_tokens.ends(token)
         return (self.accounts.ends(token) if self.accounts is not None else None) or 0.0
+
+    def require_own_site(self, request: Request) -> None:
+        """Check that no page of another site opens a websocket with this user's credentials.
+
+        Browsers let every page open websockets to any server, and show the user's certificate
+        there.  A token is known to its page alone, but one of the dashboard is for the dashboard.
+        Raises Forbidden.
+        """
+        if not is_of_another_site(request.headers):
+            return
+        token = bearer(request)
+        is_session = self.browser_sessions is not None and self.browser_sessions.find(token)
+        if request.certificate is not None or is_session:
+            raise Forbidden(
+                f"websockets of pages of {request.headers['origin']} are refused: "
+                f"this server is {request.headers.get('host', '')}"
+            )
 
     def _by_certificate(self, certificate: Certificate) -> User | None:
         return None if self._flaw(certificate) else _subject(certificate)
@@ -130,9 +155,18 @@ class Authenticator:
         user = self._by_digest.get(_digest(token))
         if user is not None:
             return user
+        if self.browser_sessions is not None and (session := self.browser_sessions.find(token)):
+            return self._user_of_session(session)
         if self.bootstrap_tokens is not None and (user := self.bootstrap_tokens.user(token)):
             return user
         return self.accounts.user(token) if self.accounts is not None else None
+
+    def _user_of_session(self, session: Grant) -> User | None:
+        """Return the user of a session; None if its credentials are not valid any more."""
+        try:
+            return self.user(session.credentials)
+        except Unauthorized:
+            return None
 
     def review(self, token: str, audiences: Sequence[str]) -> tuple[User, Sequence[str]] | None:
         """Return the user of a token and its matching audiences; the default is this server."""
@@ -148,7 +182,7 @@ class Authenticator:
         return None if user is None else (user, matched)
 
 
-def _bearer(request: Request) -> str:
+def bearer(request: Request) -> str:
     """Return the bearer token of a request; empty without one."""
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""

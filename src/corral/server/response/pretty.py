@@ -1,7 +1,8 @@
 """Formatting of JSON responses: on one line, or indented.
 
 As in kube-apiserver, each ends with a newline, and is indented with ``?pretty=true``, and for
-interactive programs: curl, wget, browsers.
+interactive programs: curl, wget, browsers.  Not for scripts of a page, which browsers mark: nobody
+reads what they fetch.
 """
 
 from itertools import accumulate
@@ -88,7 +89,8 @@ def _is_indent_requested(request: Request) -> bool:
     """Return whether to indent; invalid queries were rejected before."""
     if "pretty" in request.query and (pretty := _pretty_parameter(request.query)):
         return pretty in _TRUE
-    return request.headers.get("user-agent", "").startswith(_INTERACTIVE_AGENTS)
+    by_script = request.headers.get("sec-fetch-dest") == "empty"
+    return not by_script and request.headers.get("user-agent", "").startswith(_INTERACTIVE_AGENTS)
 
 
 def _pretty_parameter(text: str) -> str:

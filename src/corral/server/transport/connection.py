@@ -362,6 +362,10 @@ class WebSocket(SlowReaderProtocol, WebSocketsSansIOProtocol):
             self._end.cancel()
         super().connection_lost(exc)
 
+    async def run_asgi(self) -> None:
+        self.scope["extensions"][ABORT] = self.transport.abort
+        await super().run_asgi()
+
     def shutdown(self) -> None:
         """Close at the server's end.  uvicorn would send a frame after the client's close frame."""
         if not self.transport.is_closing():

@@ -1,8 +1,8 @@
 """Streams end with the credentials of their user.
 
 A request is authenticated once, but its stream may last for hours: a watch, a console, a followed
-log.  It ends when its certificate or token expires, when the certificate is revoked, and when the
-token's ServiceAccount is deleted.  Static tokens never expire.
+log.  It ends when its certificate or token expires, when the certificate is revoked, when the
+token's ServiceAccount is deleted, and when the user signs out.  Static tokens never expire.
 """
 
 import asyncio
@@ -85,13 +85,14 @@ class Sessions:
         try:
             while not changes.finished:
                 if await changes.next_events(_LONG_SECONDS):
-                    self._check_all()
+                    self.check_all()
             if changes.lost_after is not None:  # the watch fell behind: changes are unknown
-                self._check_all()
+                self.check_all()
         finally:
             changes.close()
 
-    def _check_all(self) -> None:
+    def check_all(self) -> None:
+        """End the streams whose credentials are not valid any more."""
         for scope, request in list(self._requests.items()):
             self._check(scope, request)
 
