@@ -1,59 +1,57 @@
 import { render } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { codeOfFragment, exchange } from "./session";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Client, explain } from "./api/client";
+import { Cluster } from "./api/cluster";
+import { codeOfFragment, endSession, exchange, isPermitted } from "./session";
+import { Shell } from "./shell";
+import { SignIn } from "./views/sign-in";
 
-interface Machine {
-  metadata: { namespace: string; name: string; uid: string };
-}
+type Stage = "entering" | "signed out" | "signed in";
 
-function App() {
-  const [token, setToken] = useState("");
-  const [problem, setProblem] = useState("");
-  const [machines, setMachines] = useState<Machine[] | null>(null);
+const EXPIRED = "Your session has ended. Run corral dashboard again, or paste a token.";
+
+function Page() {
+  const client = useMemo(() => new Client(), []);
+  const cluster = useMemo(() => new Cluster(client), [client]);
+  const [stage, setStage] = useState<Stage>("entering");
+  const [error, setError] = useState("");
+  const isIn = useRef(false);
+
+  const leave = (message: string) => {
+    isIn.current = false;
+    cluster.stop();
+    client.token = "";
+    setError(message);
+    setStage("signed out");
+  };
+  client.onUnauthorized = () => isIn.current && leave(EXPIRED);
+
+  const enter = async (credential?: { token?: string; code?: string }) => {
+    setError("");
+    try {
+      if (credential?.code) client.token = await exchange(client, credential.code);
+      if (credential?.token) client.token = credential.token;
+      if (!(await isPermitted(client))) return leave(client.hasToken ? "The server does not accept this token." : "");
+      isIn.current = true;
+      await cluster.start("");
+      setStage("signed in");
+    } catch (problem) {
+      leave(explain(problem));
+    }
+  };
   useEffect(() => {
     const code = codeOfFragment();
-    if (code) exchange(code).then(setToken, (error: Error) => setProblem(error.message));
+    void enter(code ? { code } : undefined);
   }, []);
-  useEffect(() => {
-    fetch("/apis/kubevirt.io/v1/virtualmachineinstances", {
-      headers: token ? { authorization: `Bearer ${token}` } : {},
-    })
-      .then(async (response) => {
-        const answer = (await response.json()) as { items?: Machine[]; message?: string };
-        if (!response.ok) throw new Error(answer.message ?? response.statusText);
-        setMachines(answer.items ?? []);
-        setProblem("");
-      })
-      .catch((error: Error) => setProblem(error.message));
-  }, [token]);
-  return (
-    <main>
-      <h1>corral</h1>
-      {problem && <p role="alert">{problem}</p>}
-      {!machines && (
-        <form
-          onSubmit={(event) => {
-            event.preventDefault();
-            setToken(String(new FormData(event.currentTarget).get("token")));
-          }}
-        >
-          <label>
-            Bearer token <input name="token" type="password" autocomplete="off" />
-          </label>{" "}
-          <button>Sign in</button>
-        </form>
-      )}
-      {machines && (
-        <ul>
-          {machines.map(({ metadata }) => (
-            <li key={metadata.uid}>
-              {metadata.namespace}/{metadata.name}
-            </li>
-          ))}
-        </ul>
-      )}
-    </main>
-  );
+
+  if (stage === "signed out") return <SignIn error={error} isBusy={false} onToken={(token) => void enter({ token })} />;
+  if (stage === "entering") return <div class="entering" aria-busy="true" />;
+  const signOut = async () => {
+    await endSession(client);
+    leave("You are signed out.");
+  };
+  return <Shell cluster={cluster} onSignOut={client.hasToken ? () => void signOut() : undefined} />;
 }
 
-render(<App />, document.getElementById("app")!);
+const root = document.getElementById("app");
+if (root) render(<Page />, root);

@@ -1,0 +1,163 @@
+/** A list that follows the server: a list over HTTP, then a watch over a WebSocket.
+ *
+ * Watches would otherwise occupy the six connections that a browser has for one origin.
+ */
+
+import { ApiError, type Client } from "./client";
+import { at, text, type KubeObject } from "./objects";
+
+const PAGE = "500";
+/** kube-apiserver answers the one subprotocol that stands beside the token, whatever its name. */
+const PROTOCOL = "json.k8s.io";
+const SHORTEST_PAUSE_MS = 500;
+const LONGEST_PAUSE_MS = 10_000;
+/** Between two lists where something between the page and the server carries no WebSockets. */
+const POLL_MS = 3_000;
+
+export type Phase = "loading" | "live" | "polling" | "absent" | "forbidden" | "down";
+
+export interface Sink {
+  /** Replace everything. */
+  replace(objects: KubeObject[]): void;
+  put(object: KubeObject): void;
+  remove(object: KubeObject): void;
+  phase(phase: Phase, error?: string): void;
+}
+
+interface ListPage {
+  metadata?: { resourceVersion?: string; continue?: string };
+  items?: KubeObject[] | null;
+}
+
+type Ending = "again" | "expired" | "refused";
+
+export class Watch {
+  readonly #client: Client;
+  readonly #path: string;
+  readonly #sink: Sink;
+  readonly #abort = new AbortController();
+  #failures = 0;
+  #version = "";
+
+  constructor(client: Client, path: string, sink: Sink) {
+    this.#client = client;
+    this.#path = path;
+    this.#sink = sink;
+  }
+
+  /** Follow the list until `stop`. */
+  async run(): Promise<void> {
+    this.#sink.phase("loading");
+    let relist = true;
+    while (!this.#stopped) {
+      try {
+        if (relist) await this.#list();
+        const ending = await this.#follow();
+        if (this.#stopped) return;
+        // A watch that the server ends in time goes on where it was.
+        relist = ending !== "again";
+        if (ending === "refused") {
+          this.#sink.phase("polling");
+          await this.#pause(POLL_MS);
+        }
+      } catch (error) {
+        if (this.#stopped) return;
+        relist = true;
+        if (error instanceof ApiError && error.code === 404) return this.#sink.phase("absent");
+        if (error instanceof ApiError && error.code === 403) return this.#sink.phase("forbidden", error.message);
+        if (error instanceof ApiError && error.code === 401) return this.#sink.phase("down", error.message);
+        this.#sink.phase("down", error instanceof Error ? error.message : String(error));
+        await this.#pause(this.#backOff());
+      }
+    }
+  }
+
+  stop(): void {
+    this.#abort.abort();
+  }
+
+  get #stopped(): boolean {
+    return this.#abort.signal.aborted;
+  }
+
+  async #list(): Promise<void> {
+    const objects: KubeObject[] = [];
+    let next = "";
+    do {
+      const query: Record<string, string> = { limit: PAGE };
+      if (next) query.continue = next;
+      const page = await this.#client.json<ListPage>(this.#path, { query, signal: this.#abort.signal });
+      objects.push(...(page.items ?? []));
+      next = page.metadata?.continue ?? "";
+      this.#version = page.metadata?.resourceVersion ?? "";
+    } while (next);
+    this.#sink.replace(objects);
+  }
+
+  /** Follow changes until the socket closes; "refused" if it never opened. */
+  #follow(): Promise<Ending> {
+    const query = new URLSearchParams({
+      watch: "1",
+      allowWatchBookmarks: "true",
+      resourceVersion: this.#version,
+    });
+    const socket = this.#client.socket(`${this.#path}?${query}`, PROTOCOL);
+    const { signal } = this.#abort;
+    return new Promise<Ending>((resolve) => {
+      let ending: Ending = "refused";
+      const close = () => socket.close();
+      signal.addEventListener("abort", close);
+      socket.onopen = () => {
+        ending = "again";
+        this.#failures = 0;
+        this.#sink.phase("live");
+      };
+      socket.onmessage = (message: MessageEvent<string | ArrayBuffer>) => {
+        if (!this.#apply(decode(message.data))) {
+          ending = "expired";
+          socket.close();
+        }
+      };
+      socket.onclose = () => {
+        signal.removeEventListener("abort", close);
+        resolve(ending);
+      };
+    });
+  }
+
+  /** Apply one event; false if the watch cannot go on from its version. */
+  #apply(message: string): boolean {
+    const event = JSON.parse(message) as { type: string; object: KubeObject };
+    if (event.type === "ERROR") return false;
+    this.#version = text(event.object, "metadata", "resourceVersion") || this.#version;
+    if (event.type === "DELETED") this.#sink.remove(event.object);
+    else if (event.type !== "BOOKMARK" && at(event.object, "metadata")) this.#sink.put(event.object);
+    return true;
+  }
+
+  #backOff(): number {
+    this.#failures += 1;
+    const longest = Math.min(LONGEST_PAUSE_MS, SHORTEST_PAUSE_MS * 2 ** this.#failures);
+    return longest * (0.5 + Math.random() / 2);
+  }
+
+  #pause(ms: number): Promise<void> {
+    const { signal } = this.#abort;
+    return new Promise((resolve) => {
+      const timer = setTimeout(done, ms);
+      function done(): void {
+        clearTimeout(timer);
+        signal.removeEventListener("abort", done);
+        resolve();
+      }
+      signal.addEventListener("abort", done);
+    });
+  }
+}
+
+const DECODER = new TextDecoder();
+
+/** Events in JSON come in text frames, those of other encodings in binary ones. */
+function decode(data: string | ArrayBuffer): string {
+  return typeof data === "string" ? data : DECODER.decode(data);
+}

@@ -1,0 +1,130 @@
+/** YAML of an object: read, tried on the server (dry run), and written. Errors stand at their field. */
+
+import { useEffect, useRef, useState } from "preact/hooks";
+import { ApiError, explain } from "../api/client";
+import { useApp } from "../app-context";
+import { lineOfField } from "../model/create";
+import { Command } from "./basics";
+
+interface Fault {
+  line: number;
+  message: string;
+}
+
+export interface Target {
+  method: "POST" | "PUT";
+  path: string;
+  /** The line of kubectl that does the same with this text. */
+  command: (yaml: string) => string;
+}
+
+/** Return the faults that an answer of the server names, each with its line in the text. */
+export function faultsOf(error: unknown, yaml: string): Fault[] {
+  if (!(error instanceof ApiError)) return [{ line: 0, message: explain(error) }];
+  const causes = error.status.details?.causes ?? [];
+  if (causes.length === 0) return [{ line: 0, message: explain(error) }];
+  return causes.map(({ field = "", message = "" }) => ({ line: lineOfField(yaml, field), message: field ? `${field}: ${message}` : message }));
+}
+
+export function YamlEditor(props: {
+  value: string;
+  onInput: (value: string) => void;
+  target: (object: { metadata?: { name?: string; namespace?: string } }) => Target | string;
+  onDone: (object: { metadata: { name: string; namespace?: string }; kind?: string }) => void;
+  verb: string;
+  refusal: string;
+}) {
+  const { value, onInput, target, onDone, verb, refusal } = props;
+  const { cluster } = useApp();
+  const area = useRef<HTMLTextAreaElement>(null);
+  const gutter = useRef<HTMLPreElement>(null);
+  const [faults, setFaults] = useState<Fault[]>([]);
+  const [verdict, setVerdict] = useState("");
+  const [command, setCommand] = useState("");
+  const [isBusy, setBusy] = useState(false);
+  useEffect(() => {
+    setFaults([]);
+    setVerdict("");
+  }, [value]);
+
+  const send = async (isDryRun: boolean) => {
+    setBusy(true);
+    try {
+      const { parse } = await import("yaml");
+      const object = parse(value) as { metadata?: { name?: string; namespace?: string } } | null;
+      const to = object && typeof object === "object" ? target(object) : "The text is no object.";
+      if (typeof to === "string") return setFaults([{ line: 0, message: to }]);
+      setCommand(to.command(value));
+      const query: Record<string, string> = isDryRun ? { dryRun: "All", fieldValidation: "Strict" } : { fieldValidation: "Strict" };
+      const answer = await cluster.client.json<{ metadata: { name: string; namespace?: string }; kind?: string }>(to.path, { method: to.method, body: object, query });
+      setFaults([]);
+      if (isDryRun) setVerdict("The server accepts it. Nothing has been changed yet.");
+      else onDone(answer);
+    } catch (error) {
+      setVerdict("");
+      const linePos = (error as { linePos?: [{ line: number }] }).linePos;
+      setFaults(linePos ? [{ line: linePos[0].line, message: (error as Error).message.split("\n")[0] ?? "" }] : faultsOf(error, value));
+    } finally {
+      setBusy(false);
+    }
+  };
+  const show = (line: number) => {
+    const element = area.current;
+    if (!element || line === 0) return;
+    const from = value.split("\n").slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
+    element.focus();
+    element.setSelectionRange(from, from + (value.split("\n")[line - 1]?.length ?? 0));
+    element.scrollTop = (line - 4) * Number.parseFloat(getComputedStyle(element).lineHeight);
+  };
+  const marked = new Set(faults.map((each) => each.line));
+  const lines = value.split("\n").length;
+  return (
+    <div class="yaml">
+      <div class="editor">
+        <pre ref={gutter} class="gutter" aria-hidden="true">
+          {Array.from({ length: lines }, (_, index) => (
+            <span key={index} class={marked.has(index + 1) ? "fault" : ""}>
+              {index + 1}
+              {"\n"}
+            </span>
+          ))}
+        </pre>
+        <textarea
+          ref={area}
+          aria-label="YAML"
+          aria-invalid={faults.length > 0}
+          aria-describedby="yaml-faults"
+          spellcheck={false}
+          autocomplete="off"
+          wrap="off"
+          value={value}
+          onInput={(event) => onInput(event.currentTarget.value)}
+          onScroll={(event) => gutter.current && (gutter.current.scrollTop = event.currentTarget.scrollTop)}
+        />
+      </div>
+      <div id="yaml-faults" class="faults" aria-live="polite">
+        {faults.map((each) => (
+          <p key={each.line + each.message} class="fault">
+            {each.line > 0 && (
+              <button type="button" class="quiet" onClick={() => show(each.line)}>
+                Line {each.line}
+              </button>
+            )}{" "}
+            {each.message}
+          </p>
+        ))}
+        {verdict && <p class="good">{verdict}</p>}
+      </div>
+      <div class="buttons">
+        <button type="button" class="primary" disabled={isBusy} aria-disabled={refusal ? "true" : undefined} title={refusal || undefined} onClick={() => !refusal && send(false)}>
+          {verb}
+        </button>
+        <button type="button" disabled={isBusy} aria-disabled={refusal ? "true" : undefined} onClick={() => !refusal && send(true)}>
+          Try it (dry run)
+        </button>
+        {refusal && <span class="note">{refusal}</span>}
+      </div>
+      {command && <Command line={command} />}
+    </div>
+  );
+}

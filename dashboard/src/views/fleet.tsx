@@ -1,0 +1,247 @@
+/** The fleet: what is wrong, sets, pools and warm pools with their machines, claims, nodes. */
+
+import { memo } from "preact/compat";
+import { useApp } from "../app-context";
+import { has } from "../api/cluster";
+import { KINDS } from "../api/kinds";
+import { condition, count, isTrue, text, type KubeObject } from "../api/objects";
+import { ActionButton, Age, Command, Empty } from "../parts/basics";
+import { Legend, Squares } from "../parts/squares";
+import { Stepper } from "../parts/stepper";
+import { claim, deleteObject, deleteRow, pauseRow, scale } from "../model/actions";
+import type { Row } from "../model/fleet";
+import { describeCounts, type Machine } from "../model/machines";
+import { problemsOf, type Problem } from "../model/problems";
+import { href } from "../model/routes";
+import { NodeCards } from "./nodes";
+
+export function FleetView() {
+  const { world, fleet } = useApp();
+  const isLoading = world.vmis.phase === "loading" && fleet.sorted.length === 0;
+  const isEmpty = !isLoading && fleet.rows.length === 0 && fleet.sorted.length === 0;
+  return (
+    <>
+      <header class="title">
+        <h1>Fleet</h1>
+        <a class="button primary" href={href("create")}>
+          Create
+        </a>
+      </header>
+      <Problems problems={problemsOf(world, fleet)} isLoading={isLoading} />
+      {fleet.sorted.length > 0 && <Legend counts={fleet.counts} />}
+      {isEmpty && <FirstSteps />}
+      <Rows />
+      {fleet.single.length > 0 && <Group title="On their own" machines={fleet.single} note="Machines that belong to no set." />}
+      <Claims claimed={fleet.claimed} />
+      <Checkpoints />
+      <Migrations />
+      {has(world, "nodes") && <NodeCards />}
+    </>
+  );
+}
+
+function Problems({ problems, isLoading }: { problems: readonly Problem[]; isLoading: boolean }) {
+  if (isLoading) return <section class="problems" aria-busy="true" aria-label="What is wrong" />;
+  if (problems.length === 0)
+    return (
+      <section class="problems fine" aria-label="What is wrong">
+        <p>Nothing is wrong.</p>
+      </section>
+    );
+  return (
+    <section class="problems" aria-label="What is wrong">
+      <ul>
+        {problems.map((each) => (
+          <li key={each.key} class={each.severity}>
+            <a href={each.link}>{each.title}</a>
+            {each.reason && <p class="reason">{each.reason}</p>}
+            <p class="remedy">{each.remedy}</p>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function FirstSteps() {
+  return (
+    <Empty title="No machines yet">
+      <p>
+        <a href={href("create")}>Create a set, a pool or a machine</a> here, or in a terminal:
+      </p>
+      <Command line="kubectl create -f examples/testreplicaset.yaml" />
+      <p>Then watch it become ready, scale it, and open a machine's console.</p>
+      <Command line="kubectl scale vmirs testreplicaset --replicas=5" />
+    </Empty>
+  );
+}
+
+function Rows() {
+  const { fleet } = useApp();
+  if (fleet.rows.length === 0) return null;
+  return (
+    <section aria-labelledby="sets">
+      <h2 id="sets">Sets and pools</h2>
+      <ul class="cards">
+        {fleet.rows.map((row) => (
+          <RowCard key={row.key} row={row} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+const RowCard = memo(({ row }: { row: Row }) => {
+  const title = KINDS[row.kind].title;
+  return (
+    <li class="card set">
+      <div class="what">
+        <a class="name" href={href("set", row.kind, row.namespace, row.name)}>
+          {row.name}
+        </a>
+        <span class="note">
+          {title} · {row.namespace}
+          {row.image && ` · ${row.image}`}
+        </span>
+      </div>
+      <div class="fill">
+        <Squares machines={row.machines} missing={row.desired - row.machines.length} label={`Machines of ${row.name}: ${describeCounts(row.counts)}`} />
+        <p class="numbers">
+          <strong>{row.ready}</strong> of {row.desired} ready
+          {row.current !== row.desired && <span> · {row.current} there</span>}
+          {row.isPaused && <span class="badge">paused</span>}
+          {row.isLeaving && <span class="badge">being deleted</span>}
+          {row.outdated > 0 && <span class="badge">{row.outdated} on an older template</span>}
+          {row.kind === "warmPools" && <span> · {count(row.object, ["status", "claimed"])} handed out</span>}
+        </p>
+      </div>
+      <RowControls row={row} />
+    </li>
+  );
+});
+
+/** Stepper, pause and deletion of a set. */
+export function RowControls({ row }: { row: Row }) {
+  const { cluster, world, perform } = useApp();
+  const path = cluster.path(row.kind, row.namespace, row.name);
+  const refusal = world.rights.refusal(scale(row, path, row.desired).deed, row.namespace);
+  return (
+    <div class="controls">
+      <Stepper
+        value={row.desired}
+        label={`Scale ${row.name}`}
+        refusal={row.isLeaving ? "It is being deleted." : refusal}
+        onChange={(replicas) => perform(scale(row, path, replicas))}
+      />
+      {row.kind === "warmPools" && <ActionButton action={claim(row, "")} />}
+      <ActionButton action={pauseRow(row, path, !row.isPaused)} />
+      <ActionButton action={deleteRow(row, path)} class="danger" />
+    </div>
+  );
+}
+
+function Group({ title, note, machines }: { title: string; note: string; machines: readonly Machine[] }) {
+  return (
+    <section>
+      <h2>{title}</h2>
+      <div class="card">
+        <Squares machines={machines} missing={0} label={title} />
+        <p class="numbers">
+          {machines.length} · {note} <a href={href("machines")}>List all machines</a>
+        </p>
+      </div>
+    </section>
+  );
+}
+
+function Claims({ claimed }: { claimed: readonly Machine[] }) {
+  const { world, cluster } = useApp();
+  const claims = world.claims.items;
+  if (claims.length === 0) return null;
+  return (
+    <section aria-labelledby="claims">
+      <h2 id="claims">Claims</h2>
+      <ul class="lines">
+        {claims.map((each) => (
+          <ClaimLine key={each.metadata.uid} claim={each} machine={claimed.find((one) => one.name === text(each, "status", "vmi", "name"))} path={cluster.path("claims", each.metadata.namespace, each.metadata.name)} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function ClaimLine({ claim: object, machine, path }: { claim: KubeObject; machine: Machine | undefined; path: string }) {
+  const { name, namespace = "" } = object.metadata;
+  const bound = condition(object, "Bound");
+  const vmi = text(object, "status", "vmi", "name");
+  const expires = text(object, "status", "expiresAt");
+  const ssh = text(object, "status", "ssh");
+  return (
+    <li class="line">
+      <span class={`square ${machine?.state ?? (isTrue(object, "Expired") ? "done" : "waiting")}`} aria-hidden="true" />
+      <strong>{name}</strong>
+      <span class="grow note">
+        {vmi ? (
+          <>
+            has <a href={href("machine", namespace, vmi)}>{vmi}</a>
+          </>
+        ) : (
+          bound?.message || "waits for a machine"
+        )}{" "}
+        of {text(object, "spec", "warmPoolRef", "name")}
+        {expires && ` · until ${new Date(expires).toLocaleTimeString()}`}
+      </span>
+      {ssh && <Command line={ssh} label={`Log in to ${vmi}`} />}
+      <ActionButton action={deleteObject("claims", object, path, vmi ? `Its machine ${vmi} goes with it.` : "It has no machine yet.")} class="danger" />
+    </li>
+  );
+}
+
+function Checkpoints() {
+  const { world, cluster } = useApp();
+  const { items } = world.checkpoints;
+  if (items.length === 0) return null;
+  return (
+    <section aria-labelledby="checkpoints">
+      <h2 id="checkpoints">Checkpoints</h2>
+      <ul class="lines">
+        {items.map((each) => {
+          const { name, namespace = "" } = each.metadata;
+          const state = isTrue(each, "Failed") ? "failed" : isTrue(each, "Ready") ? "ready" : "starting";
+          return (
+            <li class="line" key={each.metadata.uid}>
+              <span class={`square ${state}`} aria-hidden="true" />
+              <strong>{name}</strong>
+              <span class="grow note">
+                {state === "starting" ? "being made" : state} · of {text(each, "spec", "source", "name")} · {count(each, ["status", "forks"])} forks · <Age since={each.metadata.creationTimestamp} />
+              </span>
+              <ActionButton action={deleteObject("checkpoints", each, cluster.path("checkpoints", namespace, name), "Machines that have started from it go on; no new one can.")} class="danger" />
+            </li>
+          );
+        })}
+      </ul>
+    </section>
+  );
+}
+
+/** Migrations that are under way. */
+function Migrations() {
+  const { world } = useApp();
+  const running = world.migrations.items.filter((each) => !["Succeeded", "Failed"].includes(text(each, "status", "phase")));
+  if (running.length === 0) return null;
+  return (
+    <section aria-labelledby="migrations">
+      <h2 id="migrations">Migrations</h2>
+      <ul class="lines">
+        {running.map((each) => (
+          <li class="line" key={each.metadata.uid}>
+            <span class="square migrating" aria-hidden="true" />
+            <a href={href("machine", each.metadata.namespace ?? "", text(each, "spec", "vmiName"))}>{text(each, "spec", "vmiName")}</a>
+            <span class="grow note">{text(each, "status", "phase") || "Pending"}</span>
+            <Age since={each.metadata.creationTimestamp} />
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}

@@ -1,0 +1,97 @@
+/** Nodes with their load and their machines. */
+
+import { useMemo } from "preact/hooks";
+import { useApp } from "../app-context";
+import { conditions, condition, list, text, type KubeObject } from "../api/objects";
+import { Empty, Facts, Meter } from "../parts/basics";
+import { Squares } from "../parts/squares";
+import { countStates, describeCounts, type Machine } from "../model/machines";
+import { bytes, parseQuantity, processors } from "../model/quantity";
+import { Age } from "../parts/basics";
+
+export function NodesView() {
+  return (
+    <>
+      <header class="title">
+        <h1>Nodes</h1>
+      </header>
+      <NodeCards detailed />
+    </>
+  );
+}
+
+export function NodeCards({ detailed = false }: { detailed?: boolean }) {
+  const { world, fleet } = useApp();
+  const byNode = useMemo(() => groupByNode(fleet.sorted), [fleet.sorted, fleet.machines]);
+  const nodes = world.nodes.items;
+  if (world.nodes.phase === "forbidden") return detailed ? <Empty title="Your role does not permit to list nodes" /> : null;
+  if (nodes.length === 0) return detailed ? <Empty title="No nodes" /> : null;
+  return (
+    <section aria-labelledby="nodes">
+      {detailed ? <h2 id="nodes" class="hidden">All nodes</h2> : <h2 id="nodes">Nodes</h2>}
+      <ul class="cards nodes">
+        {nodes.map((each) => (
+          <NodeCard key={each.metadata.uid} node={each} machines={byNode.get(each.metadata.name) ?? []} detailed={detailed} />
+        ))}
+      </ul>
+    </section>
+  );
+}
+
+function groupByNode(machines: readonly Machine[]): Map<string, Machine[]> {
+  const groups = new Map<string, Machine[]>();
+  for (const machine of machines) {
+    const group = groups.get(machine.node);
+    if (group) group.push(machine);
+    else groups.set(machine.node, [machine]);
+  }
+  return groups;
+}
+
+/** Capacity beyond this is no host's: a simulated node. */
+const SIMULATED_CPUS = 50_000;
+
+function NodeCard({ node, machines, detailed }: { node: KubeObject; machines: readonly Machine[]; detailed: boolean }) {
+  const { world } = useApp();
+  const { name } = node.metadata;
+  const ready = condition(node, "Ready");
+  const cpu = parseQuantity(text(node, "status", "allocatable", "cpu"));
+  const memory = parseQuantity(text(node, "status", "allocatable", "memory"));
+  const used = world.usage.nodes.get(name)?.at(-1);
+  const cordoned = (node.spec as { unschedulable?: boolean } | undefined)?.unschedulable;
+  const isSimulated = cpu > SIMULATED_CPUS;
+  return (
+    <li class="card node">
+      <div class="what">
+        <span class="name">{name}</span>
+        <span class="note">
+          {ready?.status === "True" ? "ready" : `not ready: ${ready?.message ?? "no report"}`}
+          {cordoned && " · cordoned"} · {machines.length} machines
+          {isSimulated && " · simulated"}
+        </span>
+      </div>
+      {used && !isSimulated && (
+        <>
+          <Meter label="CPU" value={used.cpu / cpu} text={`${processors(used.cpu)} of ${cpu}`} />
+          <Meter label="Memory" value={used.memory / memory} text={`${bytes(used.memory)} of ${bytes(memory)}`} />
+        </>
+      )}
+      {used && isSimulated && <p class="note">Uses {processors(used.cpu)} and {bytes(used.memory)} of its host.</p>}
+      {!used && <p class="note">{world.usage.available ? "Its load is measured every 15 s." : "Without metrics.k8s.io there is no load to show."}</p>}
+      <Squares machines={machines} missing={0} label={`Machines on ${name}: ${describeCounts(countStates(machines))}`} />
+      {detailed && (
+        <Facts
+          rows={[
+            ["Address", text(list(node, "status", "addresses")[0], "address")],
+            ["Kernel", text(node, "status", "nodeInfo", "kernelVersion")],
+            ["System", text(node, "status", "nodeInfo", "osImage")],
+            ["Agent", text(node, "status", "nodeInfo", "kubeletVersion")],
+            ["Accelerator", node.metadata.annotations?.["corral.dev/accelerator"] ?? ""],
+            ["Joined", <Age key="age" since={node.metadata.creationTimestamp} />],
+            ["Conditions", conditions(node).map((each) => `${each.type} ${each.status}`).join(", ")],
+          ]}
+        />
+      )}
+    </li>
+  );
+}
