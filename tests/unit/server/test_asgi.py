@@ -1142,9 +1142,10 @@ async def test_a_watch_over_a_websocket_has_a_message_for_each_event(served):
 
 
 async def test_a_watch_over_a_websocket_ends_with_a_close(served):
-    async with served.websocket(f"{MAPS}?watch=1&timeoutSeconds=1&resourceVersion=1") as watch:
+    async with served.websocket(f"{MAPS}?watch=1&timeoutSeconds=1") as watch:
         async with asyncio.timeout(60):
-            assert [event async for event in watch]  # ended by an ordinary close
+            assert [event async for event in watch] == []
+        assert watch.close_code == 1000
 
 
 @pytest.mark.parametrize(
