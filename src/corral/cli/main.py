@@ -18,6 +18,7 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "stop": "corral.cli.manager.stop",
         "down": "corral.cli.manager.stop",
         "status": "corral.cli.manager.status",
+        "dashboard": "corral.cli.manager.dashboard",
         "token": "corral.cli.manager.token",
         "join": "corral.cli.manager.join",
         "leave": "corral.cli.manager.leave",
