@@ -19,7 +19,7 @@ from tests.sim.test_saved_memory import (
     up,
 )
 
-from corral.api.errors import NotFound
+from corral.api.errors import Invalid, NotFound
 from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint as Checkpoint
 from corral.api.kinds.corral.fork import fork_annotations, fork_of
 from corral.api.kinds.vmi.fork_state import forked as forked_condition
@@ -588,15 +588,22 @@ async def test_two_checkpoints_of_one_source_are_made_one_after_the_other(tmp_pa
         await host.whole.until(both)
 
 
-async def test_a_name_that_no_checkpoint_has_is_booted_without(tmp_path):
+async def test_a_vmi_that_only_names_a_checkpoint_starts_from_it(tmp_path):
     async with node(tmp_path) as host:
-        await source(host)
+        memory = await source(host)
         await request(host)
         made = await finished(host)
-        annotations = {**fork_annotations(made), "corral.dev/start-from": "../base"}
-        await create(host, "fork", annotations, **MASQUERADE)
-        await event_message(host, "fork", "ForkFailed")
-        await in_phase(host, "fork", "Running")
+        assert await running(host, "fork", {START_FROM: "base"}, **MASQUERADE) == memory
+        assert (
+            fork_annotations(made).items()
+            <= (await machine_of(host, "fork")).metadata.annotations.items()
+        )
+
+
+async def test_a_name_that_no_checkpoint_can_have_is_refused(tmp_path):
+    async with node(tmp_path) as host:
+        with pytest.raises(Invalid, match=r"metadata.annotations\[corral.dev/start-from\]"):
+            await create(host, "fork", {START_FROM: "../base"}, **MASQUERADE)
 
 
 async def test_a_machine_whose_address_is_its_own_is_refused(tmp_path):

@@ -13,6 +13,7 @@ from corral.api.kinds.table import KindTable
 from corral.api.object import Document
 from corral.server.admission import default_tolerations, ephemeral_containers, pod_resize
 from corral.server.admission.certificate_requests import CertificateRequests
+from corral.server.admission.checkpoints import Checkpoints
 from corral.server.admission.clone_authorization import CloneAuthorization
 from corral.server.admission.external_ips import ServiceExposure
 from corral.server.admission.instancetypes import Instancetypes
@@ -35,10 +36,12 @@ Step = TypeVar("Step")
 class Plugins:
     """The steps of all plugins, by the resource name of the stored kind.
 
-    ``preparers`` set fields that depend on the call, ``allocators`` set and check fields that
-    depend on other objects; ``guards`` check the user's rights to store such a document.
+    ``creators`` complete new objects by others that they name; ``preparers`` set fields that depend
+    on the call, ``allocators`` set and check fields that depend on other objects; ``guards`` check
+    the user's rights to store such a document.
     """
 
+    creators: Mapping[str, Prepare] = field(default_factory=dict)
     preparers: Mapping[str, Prepare] = field(default_factory=dict)
     allocators: Mapping[str, Allocate] = field(default_factory=dict)
     guards: Mapping[str, Guard] = field(default_factory=dict)
@@ -47,6 +50,7 @@ class Plugins:
         """Return the steps for kinds of a table: a definition may define others of their names."""
         served = {storage(kind) for kind in kinds}
         return type(self)(
+            creators=_only(served, self.creators),
             preparers=_only(served, self.preparers),
             allocators=_only(served, self.allocators),
             guards=_only(served, self.guards),
@@ -67,6 +71,7 @@ class Plugins:
         )
         limits, priorities = LimitRanges(store), Priorities(store)
         return cls(
+            creators=Checkpoints(store).creators(),
             preparers={
                 **signing.preparers(),
                 storage(POD): _prepare_pod,

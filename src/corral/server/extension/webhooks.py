@@ -25,6 +25,7 @@ from corral.api.schema import schema_for
 from corral.api.time import rfc3339
 from corral.client.client import Client
 from corral.reconcile.events import Clock
+from corral.server.admission.checkpoints import Checkpoints
 from corral.server.admission.clone_authorization import CloneAuthorization
 from corral.server.admission.instancetypes import Instancetypes
 from corral.server.admission.migrations import Migrations
@@ -176,6 +177,9 @@ class Webhooks:
             document["metadata"]["creationTimestamp"] = created or rfc3339(self._clock())
             call.kind.default_create(document)
             document["metadata"]["creationTimestamp"] = created
+            complete = Checkpoints(objects).creators().get(storage(call.kind))
+            if complete is not None:
+                complete(call, document, None)
         prepare = CloneAuthorization(objects, objects).preparers().get(storage(call.kind))
         if prepare is not None:
             prepare(call, document, old)

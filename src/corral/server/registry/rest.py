@@ -149,6 +149,8 @@ class Rest:
         call.name = document["metadata"]["name"]
         _drop_status(call.kind, document)
         call.kind.default_create(document)
+        if (complete := self.plugins.creators.get(storage(call.kind))) is not None:
+            complete(call, document, None)
         self._prepare(call, document, None)
         self._check(call, document, None)
         if await self.reviewers.validate(call, document, None):

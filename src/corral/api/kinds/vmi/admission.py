@@ -17,6 +17,7 @@ from corral.api.kinds.vmi.ineffective_fields import check_effects
 from corral.api.kinds.vmi.live_update import BOOT_SOCKETS
 from corral.api.kinds.vmi.replacement import check_annotation
 from corral.api.kinds.vmi.shared_disks import shared_disks
+from corral.api.kinds.vmi.start_annotations import check_start
 from corral.api.kinds.vmi.validation import check_spec
 from corral.api.kinds.vmi.validation.capacity import UUID, small_memory_warnings
 from corral.api.kinds.vmi.vmi import Spec
@@ -106,6 +107,7 @@ def validate_replica_set(document: Document, old: Document | None, user: str) ->
     verdict = validate_spec(template["spec"], "spec.template.spec", warn=warn)
     if warn:
         verdict.warnings += shared_disks(template["spec"], "spec.template.spec")
+    verdict.causes += check_start(template, "spec.template.metadata")
     replicas = spec.get("replicas")
     if replicas is not None and replicas < 0:
         message = f"Invalid value: {replicas}: should be a non-negative integer"
@@ -157,6 +159,7 @@ def check_new_metadata(document: Document, path: str, user: str) -> Iterator[Cau
         if at(document, "metadata", "annotations", name):
             here = f"{path}.annotations"
             yield Cause(here, f"{reason}, invalid entry {here}.{name}")
+    yield from check_start(document, path)
 
 
 def _check_update(document: Document, old: Document) -> Iterator[Cause]:
