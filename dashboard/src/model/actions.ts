@@ -1,7 +1,7 @@
 /** What can be done to machines and sets: the request, the right that it needs, and the line of kubectl. Pure. */
 
 import { pathOf, KINDS, type KindName } from "../api/kinds";
-import { text, type KubeObject } from "../api/objects";
+import { condition, text, type KubeObject } from "../api/objects";
 import type { Row } from "./fleet";
 import type { Machine } from "./machines";
 import type { Deed } from "./rights";
@@ -22,6 +22,8 @@ export interface Action {
   namespace: string;
   command: string;
   request: Request;
+  /** Why it cannot be done at present; absent where it can. */
+  unavailable?: string;
   /** What the user is asked first; absent where the action takes nothing away. */
   confirm?: { title: string; warning: string; goes: readonly string[] };
   /** Takes it back. */
@@ -97,9 +99,14 @@ export function machineActions(machine: Machine): Action[] {
   }
   if (state === "ready" || state === "unready") {
     actions.push(power(machine, "softreboot", "virtualmachineinstances"));
-    actions.push(migrate(machine));
+    actions.push({ ...migrate(machine), unavailable: whyNotMigratable(machine) });
   }
   return actions;
+}
+
+function whyNotMigratable(machine: Machine): string | undefined {
+  const found = condition(machine.vmi, "LiveMigratable");
+  return found?.status === "False" ? found.message || found.reason : undefined;
 }
 
 function stopWarning(machine: Machine): string {
@@ -175,11 +182,10 @@ export function deleteObject(kind: KindName, object: KubeObject, path: string, w
 
 /** Return the change of a set's number of machines, and what takes it back. */
 export function scale(row: Row, path: string, replicas: number): Action {
-  const undo = replicas === row.desired ? undefined : scale({ ...row, desired: replicas }, path, row.desired);
-  return scaleAction(row, path, replicas, undo);
+  return { ...scaleAction(row, path, replicas), undo: scaleAction(row, path, row.desired) };
 }
 
-function scaleAction(row: Row, path: string, replicas: number, undo: Action | undefined): Action {
+function scaleAction(row: Row, path: string, replicas: number): Action {
   const { plural, group } = KINDS[row.kind];
   return {
     id: "scale",
@@ -189,7 +195,6 @@ function scaleAction(row: Row, path: string, replicas: number, undo: Action | un
     namespace: row.namespace,
     command: kubectl(row.namespace, "scale", KINDS[row.kind].short, row.name, `--replicas=${replicas}`),
     request: { method: "PATCH", path: `${path}/scale`, type: MERGE, body: { spec: { replicas } } },
-    undo,
   };
 }
 

@@ -21,6 +21,8 @@ interface Moment {
 const NAMED_BY_TIME = /\.([0-9a-f]{15,16})$/;
 const EARLIEST_MS = Date.UTC(2015, 0);
 const SECOND_MS = 1000;
+/** A condition that changed later than this has changed since the start: it says nothing about it. */
+const LONGEST_START_MS = 15 * 60_000;
 
 /** Return when an event was recorded.
  *
@@ -94,8 +96,11 @@ function ordered(created: number, stages: Map<string, Moment & { detail: string 
     return found ? [{ label, ...found }] : [];
   };
   const host = STAGES.flatMap((each) => pick(each.label));
-  const guest = GUEST_LABELS.flatMap(pick).sort((one, other) => one.time - other.time);
   const first = host[0];
+  const latest = (host.at(-1)?.time ?? created) + LONGEST_START_MS;
+  const guest = GUEST_LABELS.flatMap(pick)
+    .filter((each) => each.time < latest)
+    .sort((one, other) => one.time - other.time);
   // A creation has seconds only: it is at most the first event's time, and within its second.
   const start = first?.isPrecise ? Math.max(created, Math.min(first.time, created + SECOND_MS - 1)) : created;
   let last = start;

@@ -74,7 +74,7 @@ export function Empty({ title, children }: { title: string; children?: Component
 /** A button for an action; where the user's role does not permit it, it says so and does nothing. */
 export function ActionButton({ action, class: name = "" }: { action: Action; class?: string }) {
   const { perform, world } = useApp();
-  const refusal = world.rights.refusal(action.deed, action.namespace);
+  const refusal = world.rights.refusal(action.deed, action.namespace) || action.unavailable;
   return (
     <button
       type="button"

@@ -41,18 +41,18 @@ export function VirtualList<T>(props: {
     if (moved.current) moved.current.style.transform = `translateY(${first * rowHeight}px)`;
   });
   return (
-    <div class={`table ${props.class ?? ""}`} role="table" aria-label={label} aria-rowcount={items.length + 1}>
-      <div role="rowgroup">
-        <div class="row head" role="row" aria-rowindex={1}>
-          {columns.map((each) => (
-            <span key={each} role="columnheader">
-              {each}
-            </span>
-          ))}
+    <div class={`table ${props.class ?? ""}`}>
+      <div class="scroller" ref={scroller} tabIndex={0} role="table" aria-label={label} aria-rowcount={items.length + 1}>
+        <div class="heads" role="rowgroup">
+          <div class="row head" role="row" aria-rowindex={1}>
+            {columns.map((each) => (
+              <span key={each} role="columnheader">
+                {each}
+              </span>
+            ))}
+          </div>
         </div>
-      </div>
-      <div class="scroller" ref={scroller} tabIndex={0} role="rowgroup" aria-label={label}>
-        <div ref={space} class="space" role="presentation">
+        <div ref={space} class="space" role="rowgroup">
           <div ref={moved} class="moved" role="presentation">
             {items.slice(first, last).map((item, index) => (
               <div key={keyOf(item)} class="row" role="row" aria-rowindex={first + index + 2}>

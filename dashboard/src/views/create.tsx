@@ -21,7 +21,7 @@ export function CreateView() {
   useEffect(() => {
     if (isEdited) return;
     const object = { ...objectOf(form), apiVersion: cluster.apiVersion(KIND_OF[form.what]) };
-    void import("yaml").then(({ stringify }) => setYaml(stringify(object, { lineWidth: 0 })));
+    void import("yaml").then(({ stringify }) => setYaml(stringify(object, { lineWidth: 0, aliasDuplicateObjects: false })));
   }, [form, isEdited]);
   const change = (part: Partial<Form>) => {
     setEdited(false);

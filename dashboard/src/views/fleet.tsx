@@ -186,9 +186,10 @@ function ClaimLine({ claim: object, machine, path }: { claim: KubeObject; machin
             has <a href={href("machine", namespace, vmi)}>{vmi}</a>
           </>
         ) : (
-          bound?.message || "waits for a machine"
+          "waits for a machine"
         )}{" "}
         of {text(object, "spec", "warmPoolRef", "name")}
+        {!vmi && bound?.message && `: ${bound.message}`}
         {expires && ` · until ${new Date(expires).toLocaleTimeString()}`}
       </span>
       {ssh && <Command line={ssh} label={`Log in to ${vmi}`} />}

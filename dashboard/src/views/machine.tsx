@@ -18,7 +18,7 @@ import { imageOf, type Machine } from "../model/machines";
 import { bytes, parseQuantity, processors } from "../model/quantity";
 import { problemsOf } from "../model/problems";
 import { href } from "../model/routes";
-import { timelineOf } from "../model/timeline";
+import { timelineOf, type Stage } from "../model/timeline";
 import { duration } from "../model/time";
 import { ObjectYaml } from "./object-yaml";
 
@@ -234,14 +234,21 @@ function Timeline({ machine, events }: { machine: Machine; events: readonly Kube
             <span class="label">{each.label}</span>
             <progress max={longest} value={each.took} aria-hidden="true" tabIndex={-1} />
             <span class="number">
-              {each.label === "Created" ? "0" : `${each.isPrecise ? "" : "~"}${duration(each.took)}`}
+              {lengthOf(each)}
             </span>
           </li>
         ))}
       </ol>
-      {stages.some((each) => !each.isPrecise) && <p class="note">~ is known to the second only.</p>}
+      {stages.some((each) => each.took >= 1000 && !each.isPrecise) && <p class="note">~ is known to the second only.</p>}
     </section>
   );
+}
+
+/** Conditions have times in seconds: a stage that they end within one has taken less than it. */
+function lengthOf(stage: Stage): string {
+  if (stage.label === "Created") return "0";
+  if (stage.isPrecise) return duration(stage.took);
+  return stage.took < 1000 ? "< 1 s" : `~${duration(stage.took)}`;
 }
 
 const LOG_LINES = "1000";

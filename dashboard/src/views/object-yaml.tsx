@@ -24,7 +24,7 @@ export function ObjectYaml({ kind, namespace, name }: { kind: KindName; namespac
           import("yaml"),
         ]);
         delete object.metadata.managedFields;
-        setValue(stringify(object, { lineWidth: 0 }));
+        setValue(stringify(object, { lineWidth: 0, aliasDuplicateObjects: false }));
         setError("");
       } catch (problem) {
         if (!abort.signal.aborted) setError(explain(problem));

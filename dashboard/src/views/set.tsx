@@ -57,7 +57,7 @@ function Summary({ row }: { row: Row }) {
     <div class="card">
       <Squares machines={row.machines} missing={row.desired - row.machines.length} label={`Machines: ${describeCounts(row.counts)}`} />
       <p class="numbers">
-        <strong>{row.ready}</strong> of {row.desired} ready · {describeCounts(row.counts)}
+        <strong>{row.ready}</strong> of {row.desired} ready{row.ready !== row.desired && ` · ${describeCounts(row.counts)}`}
         {row.isPaused && <span class="badge">paused</span>}
       </p>
       {row.outdated > 0 && (
