@@ -1,7 +1,6 @@
 """Nodes that are cut off: never two of one exclusive machine, whatever fails and when."""
 
 import asyncio
-import os
 import random
 from contextlib import asynccontextmanager, suppress
 
@@ -10,6 +9,7 @@ from lightkube.models.core_v1 import Node
 from tests.sim.cluster import cluster
 from tests.sim.hosts import Joined, count, watch
 from tests.sim.pools import pool
+from tests.sim.seeds import seeds
 from tests.sim.test_dead_nodes import running, spread, tolerating, tolerations
 
 from corral.api.errors import NotFound
@@ -22,11 +22,6 @@ from corral.node.hollow.hypervisor import Hollow
 
 pytestmark = pytest.mark.looptime
 
-SEEDS = int(os.environ.get("CORRAL_SEEDS", "50"))
-FIRST_SEED = int(os.environ.get("CORRAL_FIRST_SEED", "0"))
-"""The same for every change, so that a failure is of the change: half a minute of a processor.
-
-Whoever changes fencing tries more, as in CORRAL_SEEDS=1000."""
 NODES = ("node0", "node1")
 CONCERNED = (
     scheduler.controller,
@@ -285,7 +280,7 @@ class Faults:
             host.link.heal()
 
 
-@pytest.mark.parametrize("seed", range(FIRST_SEED, FIRST_SEED + SEEDS))
+@pytest.mark.parametrize("seed", seeds(50))
 async def test_a_member_never_runs_twice(census, seed):
     dice = random.Random(seed)
     joined = {

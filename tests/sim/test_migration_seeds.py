@@ -4,7 +4,6 @@ CORRAL_SEEDS=1000 runs a thousand of them.
 """
 
 import asyncio
-import os
 import random
 from contextlib import suppress
 from functools import partial
@@ -13,12 +12,12 @@ import pytest
 from lightkube.models.core_v1 import Pod
 from tests.sim.cluster import cluster
 from tests.sim.migrations import cancel, migrate, running, slow, started
+from tests.sim.seeds import seeds
 
 from corral.api.errors import ApiError
 from corral.api.kinds.kubevirt.migration import VirtualMachineInstanceMigration as Migration
 
 pytestmark = pytest.mark.looptime
-SEEDS = int(os.environ.get("CORRAL_SEEDS", "12"))
 NODES, MACHINES, ACTIONS = 3, 3, 12
 KILLS = 6
 """The most kills of agents in one run; each comes at a step of a machine."""
@@ -74,7 +73,7 @@ async def act(c, dice, machines, number):
         c.start_loops()
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(12))
 async def test_each_guest_runs_once_whatever_dies_meanwhile(seed):
     dice = random.Random(seed)
     async with cluster(nodes=NODES) as c:

@@ -4,7 +4,6 @@ CORRAL_SEEDS=1000 runs a thousand seeds.
 """
 
 import asyncio
-import os
 import random
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -12,6 +11,7 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 from tests.sim.cluster import Cluster, Faults, cluster
+from tests.sim.seeds import seeds
 from tests.sim.vm_claims import claims, create, release, with_spares
 from tests.sim.warm_pools import members, spares, until_spares
 
@@ -22,7 +22,6 @@ from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.reconcile.objects import controller_of
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(120)]
-SEEDS = int(os.environ.get("CORRAL_SEEDS", "3"))
 CLAIMERS, SPARES = 64, 5
 
 
@@ -79,7 +78,7 @@ async def kill_controllers(c: Cluster, dice: random.Random) -> None:
         c.start_loops()
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(3))
 async def test_each_spare_goes_to_one_claim_in_order_of_arrival(seed):
     dice = random.Random(seed)
     async with cluster(faults=Faults(seed)) as c, witness(c) as seen:

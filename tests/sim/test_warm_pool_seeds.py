@@ -4,13 +4,13 @@ A set and some others ask for the same spares.  CORRAL_SEEDS=1000 runs a thousan
 """
 
 import asyncio
-import os
 import random
 from collections import Counter
 from contextlib import suppress
 
 import pytest
 from tests.sim.cluster import Faults, cluster, replica_set
+from tests.sim.seeds import seeds
 from tests.sim.warm_pools import (
     POOL,
     boot,
@@ -36,7 +36,6 @@ from corral.reconcile.replicas import is_active
 from corral.reconcile.spares import Spares
 
 pytestmark = [pytest.mark.looptime, pytest.mark.timeout(60)]
-SEEDS = int(os.environ.get("CORRAL_SEEDS", "8"))
 RIVALS = ("rival0", "rival1", "rival2")
 ACTIONS = 14
 SET = Key("default", "test")
@@ -105,7 +104,7 @@ async def act(c, dice, claimers):
         c.start_loops()
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("seed", seeds(8))
 async def test_each_spare_has_one_owner_and_none_is_lost(seed):
     dice = random.Random(seed)
     faults = Faults(seed, until=60)
