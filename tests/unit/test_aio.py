@@ -1,6 +1,7 @@
 """The asyncio pieces of our own."""
 
 import asyncio
+import inspect
 
 import pytest
 
@@ -141,6 +142,15 @@ async def test_after_the_end_nothing_begins():
         tasks.whenever(signal, work, name="work")
         await asyncio.sleep(0)
     assert begun == [1, 1]
+
+
+async def test_work_that_starts_too_late_is_refused_and_closed():
+    async with Background() as tasks:
+        pass
+    work = asyncio.sleep(0)
+    with pytest.raises(RuntimeError, match="finished"):
+        tasks.start(work, name="too late")
+    assert inspect.getcoroutinestate(work) == inspect.CORO_CLOSED
 
 
 async def test_repeated_work_ends_with_the_block():
