@@ -14,7 +14,7 @@ from typing import Any
 from lightkube.models.core_v1 import Event, Namespace, Pod
 from tests.exposition import Scrape
 from tests.sim.host_network import HostNetwork
-from tests.sim.hosts import EPOCH, Joined
+from tests.sim.hosts import EPOCH, Joined, clock_condition_of
 
 from corral.aio import Background
 from corral.api.errors import Unavailable
@@ -265,6 +265,7 @@ class Cluster:
                 registration=Registration(kubelet_port=10250 if joined else 0),
                 targets=targets,
                 moves=joined is not None,
+                clock_condition=clock_condition_of(joined),
             ),
             hypervisor=hypervisor,
             capacity=capacity,

@@ -5,10 +5,12 @@ only one of its name runs twice.
 """
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import formatdate
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,10 @@ from corral.api.kinds.core import node_lease
 from corral.api.request import Request, Response
 from corral.client.server_clock import ServerClock
 from corral.node.fencing import lease, watchdog
+from corral.node.health import NodeCondition
 from corral.node.hollow.hypervisor import HollowGuest
 from corral.node.state import machine_record as records
+from corral.node.status.node_status import clock_condition
 
 EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -119,6 +123,13 @@ class Joined:
         if before is not None:
             self.link.follow(before)
         return self.link
+
+
+def clock_condition_of(host: Joined | None) -> Callable[[], NodeCondition | None]:
+    """Return what reads the condition of a host's clock; the first host has none."""
+    if host is None:
+        return lambda: None
+    return partial(clock_condition, host.server_clock)
 
 
 class Census:

@@ -5,14 +5,16 @@ import asyncio
 import pytest
 from lightkube.models.coordination_v1 import Lease
 from lightkube.models.core_v1 import Namespace, Node
+from structlog.testing import capture_logs
 from tests.sim.cluster import cluster, replica_set
+from tests.sim.hosts import Joined
 
 from corral.api.errors import NotFound
 from corral.api.kinds.core import node_lease
 from corral.api.kinds.kubevirt.installation import KEY, KubeVirt
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.object import Key
-from corral.node.status.node_status import RETIRED, retirement
+from corral.node.status.node_status import CLOCK_CONDITION, RENEW_SECONDS, RETIRED, retirement
 
 pytestmark = pytest.mark.looptime
 NODE = Key("", "node0")
@@ -106,3 +108,29 @@ async def test_a_deleted_system_namespace_is_recreated(name):
         await asyncio.sleep(15)
         assert (await c.client.get(KubeVirt, KEY.name, KEY.namespace)).status.phase == "Deployed"
         assert await c.client.get(Lease, NODE.name, node_lease.NAMESPACE)
+
+
+@pytest.mark.parametrize(
+    ("step", "words"), [(600, "10 minutes ahead of"), (-600, "10 minutes behind")]
+)
+async def test_a_clock_that_steps_is_in_the_log_and_on_the_node_soon(step, words):
+    host = Joined()
+    async with cluster(joined={NODE.name: host}) as c:
+        await c.until(lambda: exists(c))
+        await c.until(lambda: clock_is(c, "True"))
+        with capture_logs() as logs:
+            host.skew = step
+            await c.until(lambda: clock_is(c, "False"), 2 * RENEW_SECONDS)
+            await asyncio.sleep(10 * RENEW_SECONDS)
+            host.skew = 0
+            await c.until(lambda: clock_is(c, "True"), 2 * RENEW_SECONDS)
+        said = [each for each in logs if each.get("part") == "the clock of this host"]
+        assert [each["log_level"] for each in said] == ["warning", "info"]
+        assert words in said[0]["problem"]
+
+
+async def clock_is(c, status):
+    """Return whether the node is Ready, and its condition of the clock has a status."""
+    node = await c.client.get(Node, NODE.name)
+    conditions = {each.type: each.status for each in node.status.conditions}
+    return (conditions["Ready"], conditions[CLOCK_CONDITION]) == ("True", status)

@@ -35,7 +35,7 @@ from corral.client.server_clock import ServerClock
 from corral.failures import describe
 from corral.node.checkpoint_usage import CheckpointUsage
 from corral.node.fencing.lease import NodeLease
-from corral.node.health import NodeCondition
+from corral.node.health import Health, NodeCondition
 from corral.reconcile.events import Clock
 from corral.reconcile.objects import version_of
 
@@ -353,6 +353,7 @@ class Heartbeat:
         self._last_written = asyncio.Event()
         self._due = asyncio.Event()
         self.is_registered = asyncio.Event()
+        self._clock_health = Health("the clock of this host", self.register_again)
         self._ranges: Sequence[str] = ()
         self._written = float("-inf")
         self._node = Node()
@@ -383,6 +384,7 @@ class Heartbeat:
                     elif asyncio.get_running_loop().time() - self._written >= STATUS_SECONDS:
                         await self._write_again()
                     await self._renew()
+                self._check_clock()
                 if await self._after_renewal():
                     self.register_again()
                 self._failed = False
@@ -396,6 +398,16 @@ class Heartbeat:
                     await self._due.wait()
                     registered = False
             self._due.clear()
+
+    def _check_clock(self) -> None:
+        """Log that this host's clock is off, or right again, and have the Node say so.
+
+        The responses to what was just written have the API server's time of day.
+        """
+        condition = self._host.clock()
+        problem = condition.message if condition is not None and not condition.active else ""
+        if bool(problem) != bool(self._clock_health.problem):  # the words change by the minute
+            self._clock_health.report(problem)
 
     async def write_last(self) -> bool:
         """Write the Node once more; return whether no older status of it can be written later.
