@@ -13,6 +13,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -37,8 +38,8 @@ LOG = logging.getLogger(__name__)
 MOVES = int(os.environ.get("CORRAL_SOAK_MOVES", "12"))
 SEED = int(os.environ.get("CORRAL_SOAK_SEED", "0"))
 GUESTS = 3
-FAULTS = ("target's QEMU", "source's QEMU", "host2's agent", "manager", "cable")
-WEIGHTS = (6, 2, 3, 2, 3)
+FAULTS = {"target's QEMU": 5, "source's QEMU": 3, "host2's agent": 3, "manager": 2, "cable": 3}
+"""How often each fault comes in 16 disturbed rounds."""
 ONLY = os.environ.get("CORRAL_SOAK_FAULT", "")
 """The one fault that there is, if not all of them."""
 DISTURBED = 0.5
@@ -106,7 +107,9 @@ class Tally:
     succeeded: int = 0
     failed: int = 0
     lost: int = 0
-    faults: dict[str, int] = field(default_factory=dict)
+    faults: Counter[str] = field(default_factory=Counter)
+    killed: Counter[str] = field(default_factory=Counter)
+    """QEMUs, by their side of a migration and the stage of their machine; managers and agents."""
     memory_mib: dict[str, float] = field(default_factory=dict)
 
 
@@ -120,6 +123,7 @@ class Soak:
         self.tally = Tally()
         self.round = ""
         self._descriptors: dict[int, int] = {}
+        self._faults: list[str] = []
 
     # -- Guests
 
@@ -161,7 +165,7 @@ class Soak:
         names = self.dice.sample(sorted(self.guests), self.dice.randint(1, len(self.guests)))
         fault = ""
         if self.dice.random() < DISTURBED:
-            fault = ONLY or self.dice.choices(FAULTS, WEIGHTS)[0]
+            fault = ONLY or self.next_fault()
         delay = self.dice.uniform(0, 2)
         self.round = f"seed {SEED}, round {number}: {' '.join(names)}, {fault or 'no fault'}"
         self.round += f" after {delay:.2f} s"
@@ -170,14 +174,22 @@ class Soak:
             self.begin(name, f"{name}-{number}")
         may_be_lost = set()
         if fault:
-            self.tally.faults[fault] = self.tally.faults.get(fault, 0) + 1
+            self.tally.faults[fault] += 1
             may_be_lost = self.disturb(fault, names[0], before[names[0]], delay)
         phases = {name: self.ended(f"{name}-{number}") for name in names}
         for name in names:
             self.check(name, before[name], phases[name], lost=name in may_be_lost)
-        self.made.first.kubectl("delete", "vmim", *(f"{name}-{number}" for name in names))
+        gone = ("--ignore-not-found", *(f"{name}-{number}" for name in names))
+        self.made.first.kubectl("delete", "vmim", *gone)  # a lost guest's went with its VMI
         LOG.info("%s: %s", self.round, phases)
         return len(names)
+
+    def next_fault(self) -> str:
+        """Return the next of the shuffled faults, so that none is left out by chance."""
+        if not self._faults:
+            self._faults = list(Counter(FAULTS).elements())
+            self.dice.shuffle(self._faults)
+        return self._faults.pop()
 
     def begin(self, name: str, migration: str) -> None:
         body = {
@@ -220,9 +232,11 @@ class Soak:
             lost = self.kill_qemu(name, source, target=fault.startswith("target"))
         elif fault == "host2's agent":
             self.made.hosts[1].kill()
+            self.tally.killed["agent"] += 1
             self.made.join(self.made.hosts[1])
         elif fault == "manager":
             self.made.first.kill()
+            self.tally.killed["manager"] += 1
             self.made.up()
         else:
             self.made.hosts[1].link("down")
@@ -232,19 +246,29 @@ class Soak:
         return lost
 
     def kill_qemu(self, name: str, source: str, *, target: bool) -> set[str]:
-        """Kill the QEMU of a guest on one side, if it is there."""
-        uid = self.guests[name].uid
+        """Kill the QEMU of a guest on one side, if it is there.
+
+        Return the guest if it may be lost by that.
+        """
+        uid, side = self.guests[name].uid, "target" if target else "source"
+        # The source's QEMU may go once the target has the guest, as its record says; the target's
+        # may go while the source has it.
+        was_handed_over = self.is_handed_over(uid, source)
+        killed = False
         for host in self.made.hosts:
             if (host.name == source) is target:
                 continue
             for directory, record in machines_of(host):
                 if record.uid == uid and (pid := process_of(directory)) is not None:
                     os.kill(pid, signal.SIGKILL)
+                    killed = True
+                    self.tally.killed[f"{side} {record.stage.value}"] += 1
                     LOG.info("%s: killed %d on %s (%s)", self.round, pid, host.name, record.stage)
-        # The target's may have had the guest by then.
-        return {name} if not target or self.is_handed_over(uid, source) else set()
+        needed = self.is_handed_over(uid, source) if target else not was_handed_over
+        return {name} if killed and needed else set()
 
     def is_handed_over(self, uid: str, source: str) -> bool:
+        """Return whether the source of a migration has no machine that may run the guest."""
         [host] = [each for each in self.made.hosts if each.name == source]
         return not any(
             record.uid == uid and record.stage in {Stage.STARTED, Stage.SENDING}
@@ -256,7 +280,13 @@ class Soak:
     def check(self, name: str, source: str, phase: str, *, lost: bool) -> None:
         """Check one guest after its migration."""
         guest = self.guests[name]
-        if self.status(name).get("phase") != "Running":
+        seen = len(guest.stream.values)
+        if lost:
+            self.until(
+                f"{name} has ended, or its connection goes on",
+                lambda: self.has_ended(name) or len(guest.stream.values) > seen + 2,
+            )
+        if self.has_ended(name):
             assert lost, f"{self.round}: {name} is lost: {self.status(name)}"
             self.replace(name)
             return
@@ -268,7 +298,6 @@ class Soak:
         else:
             self.tally.failed += 1
             assert node == source, f"{self.round}: {name} is not where it was"
-        seen = len(guest.stream.values)
         try:
             self.until(
                 f"the connection to {name} goes on",
@@ -279,6 +308,9 @@ class Soak:
             self.explain(guest, phase)
             raise
         self.until(f"one QEMU has {name}", lambda: len(qemus_of(guest.uid)) == 1)
+
+    def has_ended(self, name: str) -> bool:
+        return self.status(name).get("phase") != "Running"
 
     def explain(self, guest: Guest, phase: str) -> None:
         """Log what is known of a guest whose connection does not go on."""
