@@ -172,7 +172,8 @@ class Stream:
         assert len(self.values) >= desired, f"the connection has ended: {self.failure!r}"
 
     def close(self) -> None:
-        self._connection.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # it has failed
+            self._connection.shutdown(socket.SHUT_RDWR)
         self._thread.join()
         self._connection.close()
 

@@ -25,7 +25,6 @@ from corral.client.client import Client
 from corral.client.https import Https
 from corral.client.kubeconfig import Kubeconfig
 from corral.client.retries import Retrying
-from corral.client.server_clock import ServerClock
 from corral.config import Layout, Settings
 from corral.daemon import process
 from corral.daemon.errors import CannotStart
@@ -101,7 +100,7 @@ class NodeProcess:
                 async with self._serving(app, agent, client), self._api_in_namespace():
                     tasks.start(self._renew(client, transport), name="certificates")
                     log.info("ready", node=agent.name, server=self.membership.server)
-                    announce(self._summary(transport.clock))
+                    announce(self._summary())
                     return_memory()  # some MiB of the start
                     await terminated.wait()
                     log.info("stopping")
@@ -221,14 +220,12 @@ class NodeProcess:
             except (ApiError, CannotStart, OSError) as error:
                 log.warning("certificates not renewed", error=str(error))
 
-    def _summary(self, clock: ServerClock) -> dict[str, str]:
-        wrong = {"clock": f"{clock.difference} that of the API server"} if clock.difference else {}
+    def _summary(self) -> dict[str, str]:
         address, port = self.registration.address, self.registration.kubelet_port
         return {
             "headline": f"node {self.membership.name} has joined {self.membership.server}",
             "kubelet": f"https://{address}:{port}",
             "data": str(self.settings.directory),
-            **wrong,
             **self.networking.summary(),
         }
 

@@ -338,6 +338,7 @@ class Soak:
         guest = self.guests.pop(name)
         self.tally.lost += 1
         self.until(f"no QEMU has {name}", lambda: not qemus_of(guest.uid))
+        guest.stream.close()
         values = guest.stream.values
         assert values == list(range(len(values))), f"{self.round}: {name}"
         self.made.first.kubectl("delete", "vmi", name)
@@ -411,8 +412,7 @@ def soak(tmp_path_factory, demo_disk):
             soak.boot(f"vm{number}")
         yield soak
         for guest in soak.guests.values():
-            if guest.stream.failure is None:
-                guest.stream.close()
+            guest.stream.close()
 
 
 def test_guests_that_migrate_for_long_lose_nothing(soak):
