@@ -1,9 +1,12 @@
 """Live migration between two real QEMUs: memory, a disk that is copied, console, cancellation."""
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from tests.console import serial
@@ -76,7 +79,7 @@ async def receiver(qemu, tmp_path, demo_disk):
 
 async def send(guest, vmi, target, **options):
     outgoing = Outgoing(
-        memory=await target.open_memory(),
+        memory=await target.open_remote_memory(),
         disks=target.disks,
         open_disk=target.open_disk,
         options=MigrationOptions(**options),
@@ -99,7 +102,7 @@ async def test_a_guest_goes_on_with_memory_disk_and_console_where_one_target_has
         group.create_task(send(guest, vmi, target))
         while target.memory is None:
             await asyncio.sleep(0)
-        await there.receive(target.memory)
+        await there.receive(target.memory, target.sender)
     assert there.received
     assert Change.PAUSED not in changes.seen
     async with followed(there):
@@ -120,7 +123,7 @@ async def lose_target(guest, qemu, tmp_path, demo_disk):
     sending = asyncio.create_task(send(guest, vmi, target, bandwidth=1 << 20))
     while target.memory is None:
         await asyncio.sleep(0)
-    receiving = asyncio.create_task(there.receive(target.memory))
+    receiving = asyncio.create_task(there.receive(target.memory, target.sender))
     await asyncio.sleep(1)
     await there.destroy()
     with pytest.raises(GuestError):
@@ -129,6 +132,24 @@ async def lose_target(guest, qemu, tmp_path, demo_disk):
         await receiving
     await there.release()
     await guest.stay()
+
+
+async def test_a_target_outlives_its_agent_but_not_its_stream(qemu, tmp_path, demo_disk):
+    """Its network ends with it: the next agent has to lead the addresses away before."""
+    _, there, target = await receiver(qemu, tmp_path, demo_disk)
+    line = await target.open_remote_memory()
+    inode = os.fstat(line.fileno()).st_ino
+    receiving = asyncio.create_task(there.receive(target.memory, target.sender))
+    async with asyncio.timeout(60):
+        while target.sender.fileno() >= 0:  # lent, and closed here
+            await asyncio.sleep(0)
+    assert inode in {each.stat().st_ino for each in Path(f"/proc/{there.pid}/fd").iterdir()}
+    with line:
+        line.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(GuestError):
+        await receiving
+    await there.destroy()
+    await there.release()
 
 
 async def test_a_guest_that_has_stayed_can_be_saved(qemu, source, tmp_path, demo_disk):

@@ -462,9 +462,11 @@ class Guest(Protocol):
     async def open_disks(self) -> socket.socket:
         """Open a stream to the disks that are offered."""
 
-    async def receive(self, memory: socket.socket) -> None:
+    async def receive(self, memory: socket.socket, sender: socket.socket | None = None) -> None:
         """Read the guest's memory from a stream to its end; the guest runs with ``resume``.
 
+        Both ends are closed here.  The machine holds ``sender``, the stream's other end, open
+        until then: it outlives an agent that is killed, which would be the end of the stream.
         Before ``changes`` is iterated over.  Raises GuestError.
         """
 

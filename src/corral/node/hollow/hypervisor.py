@@ -436,7 +436,9 @@ class HollowGuest:
     async def open_disks(self) -> socket.socket:
         raise GuestError("a hollow machine has no disks")
 
-    async def receive(self, memory: socket.socket) -> None:
+    async def receive(self, memory: socket.socket, sender: socket.socket | None = None) -> None:
+        if sender is not None:
+            sender.close()  # this machine ends with its agent in any case
         loop, content = asyncio.get_running_loop(), b""
         with memory:
             while part := await loop.sock_recv(memory, 1 << 16):

@@ -14,6 +14,7 @@ What is decided here is which migration: streams come from the node that the VMI
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 from starlette.requests import Request
@@ -84,6 +85,8 @@ class MigrationServer:
                 await self._control(_Accepted(websocket), target, migration)
             else:
                 await relay(_Accepted(websocket), line)
+                with suppress(OSError):  # closing it would not do: QEMU holds this end, too
+                    line.shutdown(socket.SHUT_RDWR)
             await websockets.close(websocket)
         finally:
             if line is not None:
@@ -160,7 +163,7 @@ async def _line(query: Mapping[str, str], target: LocalTarget) -> socket.socket 
     """Open the socket of a stream; the control stream has none.  Raises GuestError, BadRequest."""
     stream = query.get("stream")
     if stream == MEMORY:
-        return await target.open_memory()
+        return await target.open_remote_memory()
     if stream == DISK:
         return await target.open_disk(query.get("volume", ""))
     if stream != CONTROL:

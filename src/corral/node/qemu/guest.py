@@ -211,8 +211,8 @@ class QemuGuest:
         except OSError as error:
             raise GuestError(f"the disks cannot be reached: {describe(error)}") from error
 
-    async def receive(self, memory: socket.socket) -> None:
-        await live_migration.receive(self._monitor, memory, offers=self._offers)
+    async def receive(self, memory: socket.socket, sender: socket.socket | None = None) -> None:
+        await live_migration.receive(self._monitor, memory, sender, offers=self._offers)
         self._state = _RECEIVED
 
     @property

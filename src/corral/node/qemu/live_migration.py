@@ -9,7 +9,7 @@ memory is sent; one that KVM runs is not before the rest of it is.
 import asyncio
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from corral.node.qemu.stream_listener import StreamListener
 
 DISKS = "disks.sock"
 _NAME = "migration"  # of the descriptor on its way to QEMU
+_SENDER = "sender"  # of the other end of a stream, while QEMU reads it
 _FIRST_DOWNTIME_MS = 20
 _PRE_SWITCHOVER = "pre-switchover"
 _FAILED = frozenset({"failed", "cancelled"})
@@ -377,14 +378,24 @@ async def offer_disks(monitor: Monitor, directory: Path, nodes: Sequence[str]) -
         await monitor.execute("block-export-add", export)
 
 
-async def receive(monitor: Monitor, memory: socket.socket, *, offers: bool) -> None:
-    """Read a guest's memory to its end; ``offers``: whether disks are.  Raises GuestError."""
+async def receive(
+    monitor: Monitor, memory: socket.socket, sender: socket.socket | None, *, offers: bool
+) -> None:
+    """Read a guest's memory to its end; ``offers``: whether disks are.  Raises GuestError.
+
+    QEMU exits at the end of a stream that is cut.  It holds ``sender``, the other end, meanwhile:
+    so that is not when its agent is killed, but when an agent shuts the stream down.
+    """
     await set_capabilities(monitor)
-    try:
+    with ExitStack() as ends:
+        ends.enter_context(memory)
+        if sender is not None:
+            ends.enter_context(sender)
+            await monitor.lend(sender.fileno(), "getfd", {"fdname": _SENDER})
         await monitor.lend(memory.fileno(), "getfd", {"fdname": _NAME})
-    finally:
-        memory.close()
     if not await read_incoming(monitor, _NAME):
         raise GuestError("QEMU cannot receive the guest")
+    if sender is not None:
+        await monitor.execute("closefd", {"fdname": _SENDER})
     if offers:
         await monitor.execute("nbd-server-stop")

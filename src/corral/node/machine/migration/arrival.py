@@ -239,7 +239,7 @@ class Arrival:
     async def _receive(self, guest: Guest, target: LocalTarget) -> None:
         await target.memory_opened.wait()
         assert target.memory is not None
-        await guest.receive(target.memory)
+        await guest.receive(target.memory, target.sender)
         target.is_complete = True
         self._state.step("received")
         target.notify()

@@ -92,6 +92,8 @@ class LocalTarget:
         self.vmi = vmi
         self.uid = uid
         self.memory: socket.socket | None = None
+        self.sender: socket.socket | None = None
+        """The other end of ``memory`` once more, which the machine is to hold."""
         self.memory_opened = Signal()
         self.changed = Signal()
         """Set when the source has decided."""
@@ -112,6 +114,17 @@ class LocalTarget:
             raise GuestError("its memory is received already")
         ours, self.memory = stream_pair()
         self.memory_opened.set()
+        return ours
+
+    async def open_remote_memory(self) -> socket.socket:
+        """Open the stream of the memory of a guest on another host, which the agent relays.
+
+        The stream does not end with an agent that is killed: QEMU would exit, and its network with
+        it, where the addresses lead already.  Connections of the guest would be reset.  The next
+        agent gives the addresses back first.  Raises GuestError.
+        """
+        ours = await self.open_memory()
+        self.sender = ours.dup()
         return ours
 
     async def open_disk(self, volume: str) -> socket.socket:
@@ -182,8 +195,9 @@ class LocalTarget:
     def fail(self, why: str) -> None:
         """Report that the target ends, without having run the guest."""
         self.failure = self.failure or why
-        if self.memory is not None:
-            self.memory.close()
+        for each in (self.memory, self.sender):
+            if each is not None:
+                each.close()
         self.notify()
 
     def leave(self) -> None:
