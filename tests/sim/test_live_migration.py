@@ -22,6 +22,7 @@ from corral.api.kinds.kubevirt.installation import KEY, KubeVirt
 from corral.api.kinds.kubevirt.migration import VirtualMachineInstanceMigration as Migration
 from corral.api.object import Key
 from corral.cli.virtctl.target import Target
+from corral.controllers.vmi.migration.history import KEPT
 from corral.reconcile.objects import annotations_of, key_of
 
 pytestmark = pytest.mark.looptime
@@ -85,6 +86,19 @@ async def test_a_vmi_moves_to_and_fro_and_five_migrations_are_kept():
         await c.until(is_tidy)
         assert len(await c.pods("default")) == 6
         assert (await c.replica_set("test")).status.ready_replicas == 1
+
+
+async def test_pods_do_not_pile_up_where_a_user_deletes_the_migrations():
+    async with cluster(nodes=2) as c:
+        [machine] = await started(c)
+        for number in range(9):
+            await migrate(c, machine, f"m{number}")
+            await in_phase(c, "Succeeded", name=f"m{number}")
+            await cancel(c, f"m{number}")
+            await asyncio.sleep(1)
+        pods = [each.status.phase for each in await c.pods("default")]
+        assert pods.count("Running") == 1
+        assert pods.count("Succeeded") <= KEPT + 1  # the last migration's goes with the next one
 
 
 @pytest.mark.parametrize("phase", PASSED[:-1])

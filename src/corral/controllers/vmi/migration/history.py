@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
+from lightkube.models.core_v1 import Pod
+
 from corral.api.kinds.kubevirt.migration import (
     EVACUATION,
     FAILED,
@@ -12,10 +14,14 @@ from corral.api.kinds.kubevirt.migration import (
     VirtualMachineInstanceMigration,
 )
 from corral.api.time import parse_rfc3339
-from corral.reconcile.objects import is_being_deleted
+from corral.controllers.vmi.lifecycle import has_ended
+from corral.reconcile.objects import is_being_deleted, key_of
 
 KEPT: Final = 5
-"""Migrations of a VMI that are kept when they are over (KubeVirt)."""
+"""Migrations of a VMI that are kept when they are over (KubeVirt).
+
+As many of its pods that have ended are kept, besides those of the migrations.
+"""
 FIRST_SECONDS: Final = 20
 """Back-off after one failed migration; it doubles with each further one in a row."""
 _AUTOMATIC: Final = frozenset({EVACUATION, WORKLOAD_UPDATE})
@@ -62,9 +68,29 @@ def old_pod(migration: Migration) -> str:
     return state.source_pod if state.completed else ""
 
 
+def left_behind(pods: Iterable[Pod], current: str, migrations: Iterable[Migration]) -> list[Pod]:
+    """Return the ended pods of a VMI that are to be deleted: all but the newest.
+
+    Pods of present migrations go with those; a user may have deleted the others.  ``current``: the
+    name of the pod whose end is that of the VMI.
+    """
+    named = {current}
+    for each in migrations:
+        if (state := each.status.migration_state) is not None:
+            named |= {state.source_pod, state.target_pod}
+    ended = [each for each in pods if has_ended(each) and key_of(each).name not in named]
+    ended.sort(key=_pod_age)
+    return ended[: max(0, len(ended) - KEPT)]
+
+
 def age(migration: Migration) -> tuple[str, str]:
     """Return a key that sorts the oldest migration first."""
     return migration.metadata.creation_timestamp or "", migration.metadata.name
+
+
+def _pod_age(pod: Pod) -> tuple[str, str]:
+    created = pod.metadata.creationTimestamp if pod.metadata is not None else None
+    return created.isoformat() if created else "", key_of(pod).name
 
 
 def _is_automatic(migration: Migration) -> bool:

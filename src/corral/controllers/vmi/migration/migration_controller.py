@@ -395,8 +395,13 @@ class Migrations:
             await self._client.patch(Migration, migration.key, document)
         if vmi is None and not is_being_deleted(migration):
             await remove(self._client, Migration, migration.key, migration.metadata.uid)
-        for old in history.expired([*self._others(migration), migration]):
+        all_of_them = [*self._others(migration), migration]
+        for old in history.expired(all_of_them):
             await self._expire(old)
+        if vmi is not None and not vmi.is_final:
+            pods = self.pods.indexed(by_controller, vmi.metadata.uid)
+            for pod in history.left_behind(pods, current_pod_name(vmi), all_of_them):
+                await remove(self._client, Pod, key_of(pod), uid_of(pod))
 
     async def _delete_pod(self, migration: Migration, pod: Pod, why: str) -> None:
         """Delete a target pod at once: no guest runs in it."""

@@ -2,11 +2,17 @@
 
 import msgspec
 import pytest
-from tests.unit.controllers.vmi.migration.make import NOW, migration
+from tests.unit.controllers.make import pod
+from tests.unit.controllers.vmi.migration.make import NOW, migration, vmi
 
 from corral.api.kinds.kubevirt.migration import EVACUATION
 from corral.api.kinds.vmi.status import MigrationState
-from corral.controllers.vmi.migration.history import backoff_seconds, expired, old_pod
+from corral.controllers.vmi.migration.history import (
+    backoff_seconds,
+    expired,
+    left_behind,
+    old_pod,
+)
 
 AUTOMATIC = {EVACUATION: "one"}
 THIS = migration("Pending", name="now", created="2026-01-01T00:09:50Z", annotations=AUTOMATIC)
@@ -75,3 +81,17 @@ def test_the_pod_that_the_guest_is_not_in_goes_with_the_migration(fields, name):
     finished.status.migration_state = msgspec.convert(state, MigrationState)
     assert old_pod(finished) == name
     assert old_pod(migration("Failed")) == ""
+
+
+def test_the_newest_five_ended_pods_are_kept_besides_those_of_the_vmi_and_its_migrations():
+    of = vmi()
+    pods = [
+        pod(of, name=f"p{number}", phase="Succeeded", created=f"2026-01-01T00:0{number}:00Z")
+        for number in (9, 1, 2, 3, 4, 5, 6, 7, 8)
+    ]
+    pods.append(pod(of, name="runs", phase="Running", created="2026-01-01T00:00:00Z"))
+    present = migration("Succeeded")
+    state = {"sourcePod": "p1", "targetPod": "runs", "completed": True}
+    present.status.migration_state = msgspec.convert(state, MigrationState)
+    names = [each.metadata.name for each in left_behind(pods, "p2", [present])]
+    assert names == ["p3", "p4"]
