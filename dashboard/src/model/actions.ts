@@ -4,7 +4,7 @@ import { pathOf, KINDS, type KindName } from "../api/kinds";
 import { condition, text, type KubeObject } from "../api/objects";
 import type { Row } from "./fleet";
 import type { Machine } from "./machines";
-import type { Deed } from "./rights";
+import { Rights, type Deed } from "./rights";
 
 export interface Request {
   method: string;
@@ -180,9 +180,28 @@ export function deleteObject(kind: KindName, object: KubeObject, path: string, w
   return { ...deletion(kind, path, namespace, name), confirm: { title: `Delete ${KINDS[kind].title} ${name}?`, warning, goes: [] } };
 }
 
-/** Return the change of a set's number of machines, and what takes it back. */
-export function scale(row: Row, path: string, replicas: number): Action {
-  return { ...scaleAction(row, path, replicas), undo: scaleAction(row, path, row.desired) };
+/** Return the change of a set's number of machines, and what takes it back.
+ *
+ * KubeVirt's role "edit" may patch sets, but not their subresource scale: `rights` choose which is written.
+ */
+export function scale(row: Row, path: string, replicas: number, rights = Rights.unknown()): Action {
+  const action = (number: number) => {
+    const byScale = scaleAction(row, path, number);
+    const byPatch = patchReplicas(row, path, number);
+    return rights.allows(byScale.deed) || !rights.allows(byPatch.deed) ? byScale : byPatch;
+  };
+  return { ...action(replicas), undo: action(row.desired) };
+}
+
+function patchReplicas(row: Row, path: string, replicas: number): Action {
+  const { plural, group, short } = KINDS[row.kind];
+  const body = { spec: { replicas } };
+  return {
+    ...scaleAction(row, path, replicas),
+    deed: { verb: "patch", group, resource: plural, name: row.name },
+    command: kubectl(row.namespace, "patch", short, row.name, "--type=merge", "-p", JSON.stringify(body)),
+    request: { method: "PATCH", path, type: MERGE, body },
+  };
 }
 
 function scaleAction(row: Row, path: string, replicas: number): Action {
@@ -270,11 +289,8 @@ export function fork(source: KubeObject, from: KubeObject): Action {
     metadata: {
       generateName: `${name}-`,
       namespace,
-      annotations: {
-        "corral.dev/start-from": from.metadata.name,
-        "corral.dev/start-on": text(from, "status", "node"),
-        "corral.dev/identity": text(from, "status", "identity"),
-      },
+      // The server fills in the checkpoint's node and identity.
+      annotations: { "corral.dev/start-from": from.metadata.name },
     },
     spec,
   };

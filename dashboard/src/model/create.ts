@@ -20,13 +20,16 @@ export const EXAMPLES: Record<What, { title: string; text: string; name: string 
   vm: { title: "Virtual machine", text: "One machine that can be stopped and started again.", name: "desk" },
 };
 
-export function blankForm(namespace: string): Form {
+/** The image of the examples: a node of corral has it, or pulls it once. */
+export const EXAMPLE_IMAGE = "kubevirt/cirros-container-disk-demo:latest";
+
+export function blankForm(namespace: string, image = EXAMPLE_IMAGE): Form {
   return {
     what: "set",
     name: "web",
     namespace: namespace || "default",
     replicas: 3,
-    image: "quay.io/kubevirt/cirros-container-disk-demo:latest",
+    image,
     memory: "128Mi",
     cores: 1,
     userData: "",

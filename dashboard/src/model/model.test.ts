@@ -109,6 +109,15 @@ test("scaling is taken back by the number before, and is a line of kubectl", () 
   assert.equal(action.deed.resource, "virtualmachineinstancereplicasets/scale");
 });
 
+test("those who may patch a set, but not its subresource scale, scale it by a patch", () => {
+  const rights = Rights.of({ status: { resourceRules: [{ verbs: ["patch"], apiGroups: ["kubevirt.io"], resources: ["virtualmachineinstancereplicasets"] }] } });
+  const action = scale(rowOf(SET), "/path", 5, rights);
+  assert.equal(action.request.path, "/path");
+  assert.equal(action.undo?.request.path, "/path");
+  assert.equal(action.command, `kubectl patch vmirs web --type=merge -p '{"spec":{"replicas":5}}' -n default`);
+  assert.equal(scale(rowOf(SET), "/path", 5).request.path, "/path/scale");
+});
+
 test("the deletion of a set names the machines that go with it", () => {
   const action = deleteRow(rowOf(SET, [vmi("a", READY, BY_SET), vmi("b", READY, BY_SET)]), "/path");
   assert.deepEqual(action.confirm?.goes, ["a", "b"]);
@@ -134,10 +143,10 @@ test("what can be done to a machine follows its state", () => {
 
 test("a fork has no identity of its source", () => {
   const source = { ...vmi("a", READY), spec: { hostname: "a", domain: { firmware: { uuid: "u", serial: "s", bootloader: {} } } } };
-  const from: KubeObject = { metadata: { name: "c" }, status: { node: "n1", identity: "i" } };
+  const from: KubeObject = { metadata: { name: "c" } };
   const body = fork(source, from).request.body as { spec: unknown; metadata: { annotations: unknown } };
   assert.deepEqual(body.spec, { domain: { firmware: { bootloader: {} } } });
-  assert.deepEqual(body.metadata.annotations, { "corral.dev/start-from": "c", "corral.dev/start-on": "n1", "corral.dev/identity": "i" });
+  assert.deepEqual(body.metadata.annotations, { "corral.dev/start-from": "c" });
 });
 
 test("words of a command are quoted for a shell", () => {

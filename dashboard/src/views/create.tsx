@@ -1,21 +1,23 @@
 /** A form for a set, a pool or a machine, which shows the YAML that it makes. */
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useMemo, useState } from "preact/hooks";
 import { useApp } from "../app-context";
 import { KIND_NAMES, KINDS, pathOf } from "../api/kinds";
 import { text, type KubeObject } from "../api/objects";
 import { YamlEditor, type Target } from "../parts/yaml-editor";
 import { createCommand } from "../model/actions";
 import { linkTo } from "../model/activity";
-import { blankForm, EXAMPLES, objectOf, type Form, type What } from "../model/create";
+import { blankForm, EXAMPLE_IMAGE, EXAMPLES, objectOf, type Form, type What } from "../model/create";
+import type { Row } from "../model/fleet";
 import { href } from "../model/routes";
+import { imagesOf } from "./images";
 
 const OFFERED: What[] = ["set", "pool", "vm"];
 const KIND_OF = { set: "sets", pool: "pools", vm: "vms" } as const;
 
 export function CreateView() {
-  const { world, cluster, notify } = useApp();
-  const [form, setForm] = useState<Form>(() => blankForm(world.namespace));
+  const { world, fleet, cluster, notify } = useApp();
+  const [form, setForm] = useState<Form>(() => blankForm(world.namespace, fleet.rows.find((each) => each.image && !each.image.startsWith("volume "))?.image));
   const [yaml, setYaml] = useState("");
   const [isEdited, setEdited] = useState(false);
   useEffect(() => {
@@ -80,8 +82,15 @@ function targetOf(object: KubeObject, namespace: string): Target | string {
   return { method: "POST", path, command: createCommand };
 }
 
+/** Return the images that sets use, that nodes have, and that of the examples. */
+function knownImages(nodes: readonly KubeObject[], rows: readonly Row[]): string[] {
+  const used = rows.map((each) => each.image).filter((each) => each && !each.startsWith("volume "));
+  return [...new Set([...used, ...imagesOf(nodes).map((each) => each.name), EXAMPLE_IMAGE])];
+}
+
 function Fields({ form, change }: { form: Form; change: (part: Partial<Form>) => void }) {
-  const { world } = useApp();
+  const { world, fleet } = useApp();
+  const images = useMemo(() => knownImages(world.nodes.items, fleet.rows), [world.nodes, fleet.rows]);
   const number = (value: string, least: number) => Math.max(least, Number.parseInt(value, 10) || least);
   return (
     <>
@@ -102,7 +111,12 @@ function Fields({ form, change }: { form: Form; change: (part: Partial<Form>) =>
       </div>
       <label>
         Image (container disk)
-        <input value={form.image} required autocomplete="off" class="mono" onInput={(event) => change({ image: event.currentTarget.value })} />
+        <input value={form.image} required list="images" autocomplete="off" class="mono" onInput={(event) => change({ image: event.currentTarget.value })} />
+        <datalist id="images">
+          {images.map((each) => (
+            <option key={each} value={each} />
+          ))}
+        </datalist>
       </label>
       <div class="pair">
         {form.what !== "vm" && (

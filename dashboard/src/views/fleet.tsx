@@ -124,14 +124,14 @@ const RowCard = memo(({ row }: { row: Row }) => {
 export function RowControls({ row }: { row: Row }) {
   const { cluster, world, perform } = useApp();
   const path = cluster.path(row.kind, row.namespace, row.name);
-  const refusal = world.rights.refusal(scale(row, path, row.desired).deed, row.namespace);
+  const refusal = world.rights.refusal(scale(row, path, row.desired, world.rights).deed, row.namespace);
   return (
     <div class="controls">
       <Stepper
         value={row.desired}
         label={`Scale ${row.name}`}
         refusal={row.isLeaving ? "It is being deleted." : refusal}
-        onChange={(replicas) => perform(scale(row, path, replicas))}
+        onChange={(replicas) => perform(scale(row, path, replicas, world.rights))}
       />
       {row.kind === "warmPools" && <ActionButton action={claim(row, "")} />}
       <ActionButton action={pauseRow(row, path, !row.isPaused)} />
