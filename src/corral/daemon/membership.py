@@ -345,5 +345,5 @@ def forget(layout: Layout) -> None:
     for name in (CLIENT, SERVING, SELF_SIGNED):
         for end in ("crt", "key"):
             _path(layout, name, end).unlink(missing_ok=True)
-    for path in (layout.authority, layout.clients, layout.options):
+    for path in (layout.authority, layout.clients, layout.options, layout.wireguard_key):
         path.unlink(missing_ok=True)

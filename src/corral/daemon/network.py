@@ -1,5 +1,6 @@
 """Composes the machine network: namespace, DNS, Service proxy, NetworkPolicies, overlay."""
 
+import base64
 import os
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -13,7 +14,7 @@ from starlette.types import ASGIApp
 
 from corral.aio import Background
 from corral.api.addresses import parse_address
-from corral.config import CNI, HOST_GW, NONE, VXLAN, Settings
+from corral.config import CNI, HOST_GW, NONE, VXLAN, WIREGUARD, Settings
 from corral.node.agent.agent import Agent
 from corral.node.dns.server import Dns
 from corral.node.hollow.hypervisor import HollowNetworks
@@ -30,12 +31,13 @@ from corral.node.network.pod_layout import PodNetworkSettings
 from corral.node.network.pod_network import PodNetworks
 from corral.node.network.resolver import read_host_resolver
 from corral.node.network.vxlan import Vxlan
+from corral.node.network.wireguard import Wireguard, require_support
 from corral.node.network_policy.network_policy_controller import NetworkPolicyController
 from corral.node.proxy.host_ports import HostPorts
 from corral.node.proxy.proxy import Proxy
 from corral.node.state import machine_record as records
 from corral.node.status.node_status import host_address
-from corral.pki import public_key_hash
+from corral.pki import public_key_hash, wireguard_key, wireguard_public_key
 from corral.reconcile.context import ControllerContext
 from corral.server.transport.listener import ServeError, listening_on
 
@@ -73,7 +75,8 @@ def vni_of(authority: str) -> int:
 
 def between_hosts(backend: str) -> str:
     """Return how traffic travels between hosts, for ``corral status``."""
-    return f"between hosts by {'your routes' if backend == NONE else backend}, not encrypted"
+    way = "your routes" if backend == NONE else backend
+    return f"between hosts by {way}, {'encrypted' if backend == WIREGUARD else 'not encrypted'}"
 
 
 def _is_enabled(settings: Settings) -> bool:
@@ -99,6 +102,9 @@ class Networking:
         self._desired = desired
         self._unusable: NetworkError | None = None
         """The error because of which pods cannot be on the network of CNI, if there is one."""
+        self._unencrypted: NetworkError | None = None
+        """The error because of which the backend wireguard cannot work here, if there is one."""
+        self._public_key = b""
         self._served: list[Dns | NetworkPolicyController | Proxy | Overlay] = []
 
     @classmethod
@@ -125,6 +131,11 @@ class Networking:
         )
         return cls(settings, desired)
 
+    def require_encryption(self) -> None:
+        """Raise NetworkError if WireGuard is to be used, and this host has none."""
+        if self._desired is not None and self._settings.network_backend == WIREGUARD:
+            require_support()
+
     async def prepare(self) -> None:
         """Create or adopt the network; on failure, ``facts`` has the reason."""
         if self.uses_cni:
@@ -134,6 +145,7 @@ class Networking:
         try:
             await self._leave_cni()
             await self._desired.prepare()
+            self._find_encryption()
             self.pods = self._pods(self._desired)
         except NetworkError as error:
             self._desired.mark_unusable(error)
@@ -144,8 +156,21 @@ class Networking:
     @property
     def moves_addresses(self) -> bool:
         """True if machines may move to and from other hosts with their addresses."""
-        follows = self._settings.network_backend in {VXLAN, HOST_GW} and os.geteuid() == 0
+        follows = (
+            self._settings.network_backend in {VXLAN, WIREGUARD, HOST_GW} and os.geteuid() == 0
+        )
         return isinstance(self.pods, HollowNetworks) or (self.machines is not None and follows)
+
+    def _find_encryption(self) -> None:
+        """Note this host's key for WireGuard, if that is to be used, or why there is none."""
+        try:
+            self.require_encryption()
+            if self._settings.network_backend == WIREGUARD:
+                key = wireguard_key(self._settings.layout.wireguard_key)
+                self._public_key = wireguard_public_key(key)
+        except NetworkError as error:
+            self._unencrypted = error
+            log.warning("no way to other hosts", reason=error.message, hint=error.hint)
 
     @property
     def uses_cni(self) -> bool:
@@ -238,8 +263,12 @@ class Networking:
         if any(isinstance(each, Overlay) and each.has_peers for each in self._served):
             backend = self._settings.network_backend
             facts = {**facts, "network": f"{facts['network']}; {between_hosts(backend)}"}
-        served = [problem for each in self._served for problem in each.problems()]
-        return {**facts, "reason": "; ".join(filter(None, (facts["reason"], *served)))}
+        if self._public_key:
+            facts = {**facts, "wireguard": base64.b64encode(self._public_key).decode()}
+        problems = [problem for each in self._served for problem in each.problems()]
+        if self._unencrypted is not None and self._unencrypted.full_message not in problems:
+            problems.append(self._unencrypted.full_message)
+        return {**facts, "reason": "; ".join(filter(None, (facts["reason"], *problems)))}
 
     def summary(self) -> dict[str, str]:
         """Return the network's lines of the startup summary."""
@@ -339,6 +368,15 @@ class Networking:
                 address=address,
                 vni=vni_of(self._settings.layout.authority.read_text()),
                 pod_cidrs=machines.pod_cidrs,
+            )
+        if self._settings.network_backend == WIREGUARD:
+            return Wireguard(
+                self._settings.layout.network,
+                machines.namespace,
+                address=address,
+                pod_cidrs=machines.pod_cidrs,
+                key=wireguard_key(self._settings.layout.wireguard_key),
+                public_key=self._public_key,
             )
         return HostGateway(
             self._settings.layout.network,

@@ -23,6 +23,7 @@ from corral.daemon.network import Networking
 from corral.daemon.nodes import release_foreign_ranges, sync_nodes
 from corral.daemon.summary import summary
 from corral.metrics import Registry, process as process_metrics
+from corral.node.network.netlink import NetworkError
 from corral.reconcile import metrics as controller_metrics
 from corral.reconcile.context import ControllerContext
 from corral.server.authn.authenticator import ADMINISTRATOR
@@ -41,6 +42,10 @@ async def run(
     ``announce`` is called once when the API is ready, with lines for people.  Raises CannotStart.
     """
     reserve, metrics = Reserve(settings.layout.reserve), Registry(process=process_metrics)
+    try:
+        network.require_encryption()
+    except NetworkError as error:
+        raise CannotStart(error.message, error.hint) from error
     host = Host(settings, network)
     api = Api.open(settings, network, host, reserve, metrics)
     host.mount(is_first=True)

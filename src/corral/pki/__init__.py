@@ -27,6 +27,7 @@ from corral.pki.kubeconfig import (
 from corral.pki.server_identity import CLIENT_DAYS, Identity, ensure, front_proxy_authority, renew
 from corral.pki.serving import AUTHORITY, CERTIFICATE, KEY, renewed
 from corral.pki.signing import SigningKey
+from corral.pki.wireguard import wireguard_key, wireguard_public_key
 
 __all__ = [
     "AUTHORITY",
@@ -58,6 +59,8 @@ __all__ = [
     "self_signed",
     "sign_request",
     "sign_serving_request",
+    "wireguard_key",
+    "wireguard_public_key",
     "write_private",
 ]
 

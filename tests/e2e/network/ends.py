@@ -5,19 +5,29 @@ import socket
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from ipaddress import ip_address, ip_interface, ip_network
+from pathlib import Path
 
 from tests.hosts import Host
 
+from corral.node.host.process import Process
 from corral.node.network import netlink, nft
 from corral.node.network.antispoof import machine_rules
 from corral.node.network.host_gateway import TABLE, HostGateway
 from corral.node.network.machine_network import LIBERAL
-from corral.node.network.namespace_nft_rules import rules
+from corral.node.network.namespace_nft_rules import OVERLAY_LINK, rules
 from corral.node.network.namespaces import Namespace
 from corral.node.network.overlay import Backend
 from corral.node.network.peers import Peer, tunnel_address
 from corral.node.network.pod_layout import MACHINE_MAC
 from corral.node.network.vxlan import Vxlan
+from corral.node.network.wireguard import Wireguard
+from corral.node.network.wireguard_kernel import KernelDevice
+from corral.node.network.wireguard_userspace import (
+    UserspaceDevice,
+    device_name,
+    helper_directory,
+)
+from corral.pki import wireguard_key, wireguard_public_key
 
 CLUSTERS = [ip_network("10.244.0.0/16"), ip_network("fd00:10:244::/56")]
 RANGES = [
@@ -32,7 +42,7 @@ HEADERS = 28
 IP_MTU_DISCOVER, IP_PMTUDISC_DO = 10, 2  # linux/in.h
 
 
-def _datagrams():
+def datagrams():
     return socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 
 
@@ -62,8 +72,8 @@ class End:
         """
         target = str(tunnel_address(other.peer.ranges[0]))
         with (
-            other.machines.run(_datagrams) as receiver,
-            self.machines.run(_datagrams) as sender,
+            other.machines.run(datagrams) as receiver,
+            self.machines.run(datagrams) as sender,
         ):
             receiver.bind((target, PORT))
             receiver.settimeout(1)
@@ -102,14 +112,39 @@ class End:
         self.machines.run(nft.apply, text)
         self.machines.run(netlink.set_sysctl, LIBERAL, 1)
 
+    def overlay(self):
+        """The link of the machine namespace to other hosts."""
+        return self.machines.run(overlay)
+
+    def fragments(self):
+        """The number of fragments that the host has sent."""
+
+        def read():
+            names, values = (
+                line.split()
+                for line in Path("/proc/thread-self/net/snmp").read_text().splitlines()
+                if line.startswith("Ip:")
+            )
+            return int(dict(zip(names, values, strict=True))["FragCreates"])
+
+        return self.inside.run(read)
+
+    async def wireguard(self):
+        """The state of the host's WireGuard device."""
+        return await wireguard_state(self.machines, self.host.directory)
+
+    async def process(self):
+        """The wireguard-go of the host."""
+        return await Process.adopt(helper_directory(self.host.directory))
+
     def forwards(self):
         return self.inside.run(netlink.get_sysctl, "ipv4/conf/eth0/forwarding")
 
 
-def make(host, number, backend, *, address=None):
+def make(host, number, backend, *, address=None, machines=None):
     """Return a host whose backend a function makes, given the host, its namespace and address."""
     inside = Namespace(os.open(f"/run/netns/{host.namespace}", os.O_RDONLY))
-    machines = Namespace.create()
+    machines = machines or Namespace.create()
 
     def prepare():
         netlink.set_sysctl("ipv4/ip_forward", 1)
@@ -123,7 +158,8 @@ def make(host, number, backend, *, address=None):
     machines.run(prepare)
     own = ip_address(address or host.address)
     made = inside.run(backend, host, machines, own)
-    return End(host, inside, machines, made, Peer(own, RANGES[number]))
+    key = wireguard_public_key(wireguard_key(key_file(host)))
+    return End(host, inside, machines, made, Peer(own, RANGES[number], key=key))
 
 
 def host_gw(host, machines, address, *, routes_peers=True):
@@ -138,6 +174,37 @@ def none(host, machines, address):
 
 def vxlan(host, machines, address):
     return Vxlan(host.directory, machines, address=address, vni=7, pod_cidrs=CLUSTERS)
+
+
+def key_file(host):
+    """The file with the private key of a host's WireGuard device."""
+    return host.directory.with_name(f"{host.name}.key")
+
+
+def overlay():
+    """In a machine namespace: return the link to other hosts."""
+    with netlink.opened() as link:
+        return link.links()[OVERLAY_LINK]
+
+
+async def wireguard_state(machines, directory):
+    """Return the state of the WireGuard device in a machine namespace."""
+    if machines.run(overlay).alias == "corral wireguard":
+        return machines.run(KernelDevice(OVERLAY_LINK).read)
+    process = await Process.adopt(helper_directory(directory))
+    return UserspaceDevice(process.identity.pid, device_name(directory)).read()
+
+
+def wireguard(host, machines, address):
+    key = wireguard_key(key_file(host))
+    return Wireguard(
+        host.directory,
+        machines,
+        address=address,
+        pod_cidrs=CLUSTERS,
+        key=key,
+        public_key=wireguard_public_key(key),
+    )
 
 
 class Pod:

@@ -6,18 +6,30 @@ from dataclasses import replace
 from ipaddress import ip_address, ip_network
 
 import pytest
-from tests.e2e.network.ends import RANGES, host_gw, make, none, vxlan
+from tests.e2e.network.ends import (
+    RANGES,
+    datagrams,
+    host_gw,
+    key_file,
+    make,
+    none,
+    vxlan,
+    wireguard,
+)
 from tests.hosts import site
 
-from corral.node.network import host_gateway, netlink
+from corral.node.network import host_gateway, netlink, wireguard_kernel
 from corral.node.network.host_gateway import TABLE, link_name
 from corral.node.network.namespace_nft_rules import OVERLAY_LINK
 from corral.node.network.netlink import NetworkError
 from corral.node.network.peers import Peer
 from corral.node.network.vxlan import HEADER_BYTES
+from corral.node.network.wireguard_plan import PORT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
+SMALL = 1000
+"""Bytes of a packet that no backend finds too large."""
 IPV4 = [each[0] for each in RANGES]
 
 
@@ -124,6 +136,81 @@ async def test_vxlan_leaves_room_for_its_headers(two):
         one.sends(other, mtu + 1)
 
 
+async def test_wireguard_leaves_room_for_its_headers(two):
+    one, other = (make(each.host, number, wireguard) for number, each in enumerate(two))
+    await one.lead_to(other)
+    await other.lead_to(one)
+    for source, target in ((one, other), (other, one)):
+        mtu = source.overlay().mtu
+        for size in range(mtu - 20, mtu + 1):
+            assert source.sends(target, size)
+        with pytest.raises(OSError, match="Message too long"):
+            source.sends(target, mtu + 1)
+    for each in two:
+        assert each.fragments() == 0
+
+
+async def test_wireguard_forgets_hosts_that_have_left(two):
+    one, other = (make(each.host, number, wireguard) for number, each in enumerate(two))
+    await one.lead_to(other)
+    await other.lead_to(one)
+    assert one.sends(other, SMALL)
+    await one.lead_to()
+    assert [*(await one.wireguard()).peers] == []
+    assert not other.sends(one, SMALL, attempts=2)
+
+
+async def test_wireguard_leads_nowhere_without_a_key(two):
+    one, other = (make(each.host, number, wireguard) for number, each in enumerate(two))
+    await one.lead_to(other)
+    for key in (None, one.peer.key):
+        with pytest.raises(NetworkError, match=rf"{other.host.address} has no WireGuard key"):
+            await one.lead_to(replace(other.peer, key=key))
+        assert not (await one.wireguard()).peers
+        assert one.inner_routes(other.peer.ranges[0].network_address) == []
+
+
+async def test_wireguard_takes_over_its_device_and_a_new_key(two):
+    one, other = (make(each.host, number, wireguard) for number, each in enumerate(two))
+    await one.lead_to(other)
+    await other.lead_to(one)
+    index = one.overlay().index
+    key_file(other.host).unlink()
+    one, other = (again(one, one.machines), again(other, other.machines))
+    await one.lead_to(other)
+    await other.lead_to(one)
+    assert one.overlay().index == index
+    assert one.sends(other, SMALL)
+    assert other.sends(one, SMALL)
+
+
+def again(end, machines):
+    """Return a host as another manager has it, with the namespace of the former one."""
+    fresh = make(end.host, 0, wireguard, address=str(end.peer.address), machines=machines)
+    return replace(fresh, peer=replace(end.peer, key=fresh.peer.key))
+
+
+@pytest.mark.skipif(wireguard_kernel.is_in_kernel(), reason="the device is the kernel's")
+async def test_a_wireguard_process_that_was_killed_is_replaced(two):
+    one, other = (make(each.host, number, wireguard) for number, each in enumerate(two))
+    await one.lead_to(other)
+    await other.lead_to(one)
+    process = await one.process()
+    process.kill()
+    await process.wait()
+    await one.lead_to(other)
+    assert one.sends(other, SMALL)
+
+
+async def test_wireguard_needs_its_port(two):
+    one = make(two[0].host, 0, wireguard)
+    with one.inside.run(datagrams) as taken:
+        taken.bind(("", PORT))
+        with pytest.raises(NetworkError, match="UDP port 51820 of this host cannot be used"):
+            await one.lead_to(two[1])
+    await one.lead_to(two[1])
+
+
 async def test_vxlan_forgets_hosts_that_have_left(two):
     one, other = (make(each.host, number, vxlan) for number, each in enumerate(two))
     await one.lead_to(other)
@@ -140,7 +227,7 @@ async def test_another_backend_replaces_the_link(two):
     one, other = two
     await one.lead_to(other)
     await other.lead_to(one)
-    for backend, mtu in ((vxlan, 1450), (host_gw, 1500)):
+    for backend, mtu in ((vxlan, 1450), (wireguard, 1420), (host_gw, 1500), (wireguard, 1420)):
         for each in (one, other):
             own = each.peer.address
             each.backend = each.inside.run(backend, each.host, each.machines, own)

@@ -5,30 +5,37 @@ The machine is a namespace with a link to one host after the other, as the guest
 
 import os
 from contextlib import ExitStack
+from dataclasses import replace
 from ipaddress import ip_network
 from itertools import count
 
 import pytest
-from tests.e2e.network.ends import RANGES, Pod, host_gw, make, vxlan
+from tests.e2e.network.ends import RANGES, Pod, host_gw, make, vxlan, wireguard
 from tests.hosts import site
 
 from corral.node.network.namespace_nft_rules import OVERLAY_LINK
-from corral.node.network.peers import Peer
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 GUARD = {4: "", 6: "lo"}
 """The link of an unreachable route."""
 NUMBERS = count(10)
-BACKENDS = {"vxlan": (vxlan, (4, 6)), "host-gw": (host_gw, (4,))}
-"""The backends, and the IP versions that they lead."""
+BACKENDS = {
+    "vxlan": (vxlan, (4, 6), True),
+    "host-gw": (host_gw, (4,), True),
+    "wireguard": (wireguard, (4, 6), False),
+}
+"""The backends, the IP versions that they lead, and whether a host hands packets of others on.
+
+With WireGuard each host accepts packets from the host of their source only.
+"""
 
 
 class Stream:
-    """A connection, whose bytes are numbered and come back."""
+    """A connection of a pod on a host, whose bytes are numbered and come back."""
 
-    def __init__(self, client, server):
-        self.client, self.server = client, server
+    def __init__(self, end, client, server):
+        self.end, self.client, self.server = end, client, server
         self.number = 0
 
     def goes_on(self):
@@ -48,8 +55,8 @@ class Stream:
 class Trip:
     """Three hosts, a pod with addresses of the first one's ranges, and streams to it from all."""
 
-    def __init__(self, stack, ends, versions):
-        self.ends, self.versions = ends, versions
+    def __init__(self, stack, ends, versions, hands_on):
+        self.ends, self.versions, self.hands_on = ends, versions, hands_on
         self._stack = stack
         number = next(NUMBERS)
         self.addresses = self._of(0, number)
@@ -88,11 +95,17 @@ class Trip:
             server = self._stack.enter_context(listening.accept()[0])
             for each in (client, server):
                 each.settimeout(60)
-            self.streams.append(Stream(client, server))
+            end = self.ends[self.pods.index(pod)]
+            self.streams.append(Stream(end, client, server))
 
-    def go_on(self):
+    def go_on(self, *aware):
+        """Have the streams go on; ``aware`` are the hosts that know where the pod is, if not all.
+
+        Where no host hands packets on, only theirs do.
+        """
         for each in self.streams:
-            each.goes_on()
+            if not aware or self.hands_on or each.end in aware:
+                each.goes_on()
 
     async def move(self, source, target):
         """Hand the pod over; the third host hears nothing of it yet."""
@@ -122,12 +135,12 @@ class Trip:
 def hosts(request, tmp_path_factory):
     if os.geteuid() != 0:
         pytest.skip("network namespaces of hosts need root")
-    backend, versions = BACKENDS[request.param]
+    backend, *properties = BACKENDS[request.param]
     with site(tmp_path_factory.mktemp("site"), 3) as made:
         ends = [make(host, number, backend) for number, host in enumerate(made.hosts)]
         for each in ends:
             each.protect()
-        yield ends, versions
+        yield ends, *properties
 
 
 @pytest.fixture
@@ -142,8 +155,8 @@ async def test_connections_go_on_from_host_to_host_and_home_again(trip):
     home, second, third = trip.ends
     for source, target in ((home, second), (second, third), (third, home)):
         await trip.move(source, target)
-        trip.go_on()
-        trip.connect(trip.pods[1])
+        trip.go_on(source, target)
+        trip.connect(trip.pods[1 if trip.hands_on else trip.ends.index(source)])
         await trip.show(target)
         trip.go_on()
     nothing = [[] for _ in trip.addresses]
@@ -159,10 +172,10 @@ async def test_what_the_api_shows_late_does_not_lead_away_from_a_machine_that_is
     await trip.move(second, third)
     late = trip.shown(second)
     await third.lead_to(home, late)
-    trip.go_on()
+    trip.go_on(second, third)
     await trip.move(third, home)
     await home.lead_to(third, late)
-    trip.go_on()
+    trip.go_on(third, home)
 
 
 async def test_an_address_whose_machine_has_ended_is_unreachable_at_once(trip):
@@ -187,6 +200,6 @@ async def test_an_address_leads_to_its_machine_although_another_host_claims_it_a
     home, second, third = trip.ends
     await trip.move(home, second)
     claimed = [ip_network(each) for each in trip.addresses]
-    thief = Peer(third.peer.address, (*third.peer.ranges, *claimed))
+    thief = replace(third.peer, ranges=(*third.peer.ranges, *claimed))
     await home.lead_to(trip.shown(second), thief)
     trip.streams[0].goes_on()

@@ -155,6 +155,7 @@ async def test_leaving_removes_the_keys(signer, layout, credentials):
     await renewed(signer, layout, seconds=NEVER_DUE)
     Membership(SERVER, "node1", NetworkSettings("", "")).save(layout)
     layout.options.write_text("[]")
+    pki.wireguard_key(layout.wireguard_key)
     forget(layout)
     assert list(layout.pki.iterdir()) == []
     assert [each.name for each in layout.root.iterdir()] == ["pki"]

@@ -6,7 +6,9 @@ import pytest
 
 from corral.config import Hollow, Settings
 from corral.daemon import network as networking
+from corral.daemon.errors import CannotStart
 from corral.daemon.network import Networking, api_names
+from corral.daemon.run import run
 from corral.node.network import machine_network
 from corral.node.network.netlink import NetworkError
 
@@ -49,10 +51,48 @@ async def test_a_user_without_namespaces_gets_the_reason(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("backend", "words"),
-    [("vxlan", "between hosts by vxlan, not encrypted"), ("none", "by your routes, not encrypted")],
+    [
+        ("vxlan", "between hosts by vxlan, not encrypted"),
+        ("host-gw", "between hosts by host-gw, not encrypted"),
+        ("none", "between hosts by your routes, not encrypted"),
+        ("wireguard", "between hosts by wireguard, encrypted"),
+    ],
 )
-def test_the_status_says_that_traffic_between_hosts_is_not_encrypted(backend, words):
-    assert words in networking.between_hosts(backend)
+def test_the_status_says_whether_traffic_between_hosts_is_encrypted(backend, words):
+    assert networking.between_hosts(backend) == words
+
+
+@pytest.fixture
+def without_wireguard(monkeypatch):
+    """A host as root's that has WireGuard neither in its kernel nor as a program."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("corral.node.network.wireguard_kernel.is_in_kernel", lambda: False)
+    monkeypatch.setattr("corral.node.network.wireguard_userspace.which", lambda _: None)
+
+
+def test_a_host_without_wireguard_says_what_is_missing(tmp_path, without_wireguard):
+    network = Networking.join(Settings(directory=tmp_path, network_backend="wireguard"))
+    with pytest.raises(NetworkError, match="no module wireguard, and wireguard-go") as failure:
+        network.require_encryption()
+    assert "apt-get install wireguard-go" in failure.value.hint
+    Networking.join(Settings(directory=tmp_path)).require_encryption()
+
+
+async def test_a_manager_does_not_start_without_the_wireguard_it_shall_use(
+    tmp_path, without_wireguard
+):
+    settings = Settings(directory=tmp_path, network_backend="wireguard")
+    with pytest.raises(CannotStart, match="finds no WireGuard"):
+        await run(settings, Networking.join(settings), lambda _: None)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_wireguard_needs_root(tmp_path, monkeypatch):
+    monkeypatch.setattr(machine_network.namespace_holder, "join", lambda *_: None)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    network = Networking.join(Settings(directory=tmp_path, network_backend="wireguard"))
+    with pytest.raises(NetworkError, match="wireguard needs root"):
+        network.require_encryption()
 
 
 async def test_plugins_need_root(tmp_path, monkeypatch):

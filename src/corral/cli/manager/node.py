@@ -96,8 +96,8 @@ def _refuse_shared_storage(
     type=click.Choice(BACKENDS),
     default=VXLAN,
     show_default=True,
-    help="How machines of different nodes reach each other; none leaves routes to you, cni the "
-    "network of machines to the cluster's CNI plugins.",
+    help="How machines of different nodes reach each other; wireguard encrypts, none leaves routes "
+    "to you, cni the network of machines to the cluster's CNI plugins.",
 )
 @click.option("--shared-storage", expose_value=False, hidden=True, callback=_refuse_shared_storage)
 @node_options

@@ -112,8 +112,9 @@ def _bind_address(
     type=click.Choice(BACKENDS),
     default=VXLAN,
     show_default=True,
-    help="How machines of different hosts reach each other; host-gw needs hosts on one link, none "
-    "leaves routes to you, cni the network of machines to the host's CNI plugins.",
+    help="How machines of different hosts reach each other; wireguard encrypts, host-gw needs "
+    "hosts on one link, none leaves routes to you, cni the network of machines to the host's CNI "
+    "plugins.",
 )
 @cni_options
 @click.option(

@@ -53,7 +53,7 @@ RULE_PRIORITY: Final = 5244
 """After that of local addresses, before those of the main table."""
 PREFIX: Final = "corralgw"
 _INNER_ALIAS: Final = "corral host-gw"
-"""Alias of the link's end in the machine namespace, which a VXLAN device does not have."""
+"""Alias of the link's end in the machine namespace; a VXLAN device has none."""
 _OUTER_ALIAS: Final = "corral host-gw of "
 """Begins the alias of its end on the host, before the data directory."""
 _NEXT_HOP: Final = IPv4Address("169.254.1.1")
@@ -142,10 +142,10 @@ class HostGateway:
         """On the host: create the veth pair unless both ends are there."""
         with netlink.opened() as link:
             lower = link_with(link, self._address)
-            if link.index(self._name) and self._machines.run(_inner_alias) == _INNER_ALIAS:
+            if link.index(self._name) and self._machines.run(inner_alias) == _INNER_ALIAS:
                 return
             link.delete(self._name)
-            self._machines.run(_remove_inner)  # maybe the VXLAN device of another start
+            self._machines.run(remove_inner)  # maybe the device of another backend
             link.add_veth(
                 self._name,
                 peer=OVERLAY_LINK,
@@ -304,12 +304,14 @@ def _local_addresses(left: Collection[Network]) -> set[Network]:
         return local_addresses(link, {4}, left)
 
 
-def _inner_alias() -> str:
+def inner_alias() -> str:
+    """In the machine namespace: return the alias of the link to other hosts; empty without one."""
     with netlink.opened() as link:
         found = link.links().get(OVERLAY_LINK)
         return found.alias if found is not None else ""
 
 
-def _remove_inner() -> None:
+def remove_inner() -> None:
+    """In the machine namespace: remove the link to other hosts, whatever the backend."""
     with netlink.opened() as link:
         link.delete(OVERLAY_LINK)

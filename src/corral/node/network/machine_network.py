@@ -25,6 +25,7 @@ from corral.node.network import (
     namespace_holder,
     netlink,
     nft,
+    wireguard_userspace,
 )
 from corral.node.network.connections import Connection, Connections
 from corral.node.network.egress import Egress
@@ -370,6 +371,7 @@ async def remove(directory: Path) -> None:
         await host_link.remove(directory)
         with Namespace.current() as host:
             await host.call(host_gateway.remove, directory)
+        wireguard_userspace.remove(directory)
 
 
 def _helper_directories(directory: Path) -> Sequence[Path]:

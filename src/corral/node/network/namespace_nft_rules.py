@@ -19,7 +19,7 @@ INGRESS_LINK: Final = "inbound"
 HOST_LINK: Final = "host"
 """The link to the host, only with root: the host opens connections, machines do not."""
 OVERLAY_LINK: Final = "overlay"
-"""The VXLAN device that leads to the machines of other hosts."""
+"""The link that leads to the machines of other hosts, whatever the backend."""
 OWN_LINKS: Final = (EGRESS_LINK, INGRESS_LINK, HOST_LINK, OVERLAY_LINK)
 API_PORT: Final = 6443
 DNS_PORT: Final = 53

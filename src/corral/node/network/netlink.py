@@ -206,6 +206,20 @@ class Netlink:
         with _failure(f"the device {name} cannot be created"):
             self._socket.request(_RTM_NEWLINK, body, _CREATE_NEW)
 
+    def add_wireguard(self, name: str, *, mtu: int, namespace: int) -> None:
+        """Create a WireGuard device in the namespace of a descriptor; outer packets leave here."""
+        body = _link_body(name=name, mtu=mtu) + attribute(_IFLA_NET_NS_FD, u32(namespace))
+        body += _link_info("wireguard")
+        with _failure(f"the device {name} cannot be created"):
+            self._socket.request(_RTM_NEWLINK, body, _CREATE_NEW)
+
+    def move(self, name: str, namespace: int, *, rename: str, mtu: int) -> None:
+        """Move a link to the namespace of a descriptor, under another name, down."""
+        body = _link_body(self._require_index(name), name=rename, mtu=mtu)
+        body += attribute(_IFLA_NET_NS_FD, u32(namespace))
+        with _failure(f"the link {name} cannot be moved"):
+            self._socket.request(_RTM_NEWLINK, body)
+
     def add_forwarding(self, name: str, mac: str, peer: Address) -> None:
         """Send what a VXLAN device has for a MAC address to a host."""
         with _failure(f"{name} cannot forward to {peer}"):

@@ -15,6 +15,8 @@ NETLINK_ROUTE: Final = 0
 """Protocol of links, addresses and routes (rtnetlink(7))."""
 NETLINK_NETFILTER: Final = 12
 """Protocol of nftables and connection tracking."""
+NETLINK_GENERIC: Final = 16
+"""Protocol of families that are found by name, such as WireGuard's."""
 NLM_F_REPLACE, NLM_F_EXCL, NLM_F_CREATE = 0x100, 0x200, 0x400
 
 _NLM_F_REQUEST, _NLM_F_ACK, _NLM_F_DUMP = 0x1, 0x4, 0x300
@@ -44,6 +46,11 @@ class NetlinkSocket:
         self._socket.send(encode_message(type_, _NLM_F_REQUEST | _NLM_F_ACK | flags, body))
         for _ in self._replies():
             pass
+
+    def query(self, type_: int, body: bytes) -> list[bytes]:
+        """Send a request, and return the bodies that answer it.  Raises OSError."""
+        self._socket.send(encode_message(type_, _NLM_F_REQUEST | _NLM_F_ACK, body))
+        return list(self._replies())
 
     def close(self) -> None:
         self._socket.close()
@@ -97,6 +104,11 @@ def attribute(type_: int, value: bytes) -> bytes:
 def nested(type_: int, *values: bytes) -> bytes:
     """Return an attribute that consists of attributes."""
     return attribute(type_ | _NLA_F_NESTED, b"".join(values))
+
+
+def u16(value: int) -> bytes:
+    """Return an integer of 16 bits in the host's byte order."""
+    return struct.pack("=H", value)
 
 
 def u32(value: int) -> bytes:

@@ -8,7 +8,7 @@ from ipaddress import ip_address, ip_network
 
 from lightkube.models.core_v1 import Node
 
-from corral.api.kinds.core.node_addresses import by_age, internal_ips
+from corral.api.kinds.core.node_addresses import by_age, internal_ips, wireguard_key
 from corral.node.network.netlink import Address, Network
 
 
@@ -16,12 +16,14 @@ from corral.node.network.netlink import Address, Network
 class Peer:
     """A host: its address, and the pod ranges of its nodes.
 
-    moved: addresses of other ranges that its machines have brought along.
+    moved: addresses of other ranges that its machines have brought along; key: the public key of
+    its WireGuard device, if it has one.
     """
 
     address: Address
     ranges: tuple[Network, ...]
     moved: tuple[Network, ...] = ()
+    key: bytes | None = None
 
     @property
     def mac(self) -> str:
@@ -59,21 +61,33 @@ def tunnel_address(pods: Network) -> Address:
 def peers(nodes: Iterable[Node], own: Address) -> dict[Address, Peer]:
     """Return the other hosts by address; nodes without an address or a range are left out.
 
-    Ranges that another host claims already are left out as well: the first one keeps them.
+    Ranges and keys that another host claims already are left out as well: the first one keeps them.
     """
     found: dict[Address, list[Network]] = {}
     claimed: list[Network] = []
+    keys: dict[bytes, Address] = {}
     for node in sorted(nodes, key=by_age):
         address = internal_address(node)
         if address is None:
             continue
+        if (key := public_key(node)) is not None:
+            keys.setdefault(key, address)
         for each in pod_ranges(node):
             if any(each.version == other.version and each.overlaps(other) for other in claimed):
                 continue
             claimed.append(each)
             if address != own:
                 found.setdefault(address, []).append(each)
-    return {address: Peer(address, tuple(ranges)) for address, ranges in found.items()}
+    key_of = {address: key for key, address in keys.items()}
+    return {
+        address: Peer(address, tuple(ranges), key=key_of.get(address))
+        for address, ranges in found.items()
+    }
+
+
+def public_key(node: Node) -> bytes | None:
+    """Return the public key of a Node's WireGuard device, if it has one."""
+    return wireguard_key(node.metadata.annotations if node.metadata is not None else None)
 
 
 def internal_address(node: Node) -> Address | None:

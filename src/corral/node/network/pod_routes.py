@@ -66,6 +66,17 @@ def arrived(own: Peer, local: Collection[Network]) -> set[Network]:
     }
 
 
+def next_hops(peers: Sequence[Peer], local: Collection[Network]) -> dict[Network, Address]:
+    """Return the next hop to each range, and to each address that has moved and is not local."""
+    routes = {each: tunnel_address(each) for peer in peers for each in peer.ranges}
+    for peer in peers:
+        for each in peer.moved:
+            via = peer.gateway(each.version)
+            if via is not None and each not in local:
+                routes[each] = via
+    return routes
+
+
 def sync_routes(
     link: Netlink,
     routes: Mapping[Network, Address],

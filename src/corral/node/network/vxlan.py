@@ -19,6 +19,7 @@ from corral.node.network.peers import Peer, mac_of, tunnel_address
 from corral.node.network.pod_routes import (
     guarded,
     local_addresses,
+    next_hops,
     sync_addresses,
     sync_routes,
 )
@@ -68,6 +69,7 @@ class Vxlan:
         if self._machines.run(_is_present):
             return
         host_gateway.remove(self._directory)  # maybe the link and the rules of another start
+        self._machines.run(host_gateway.remove_inner)  # or its WireGuard device
         with netlink.opened() as link:
             lower = link_with(link, self._address)
             link.add_vxlan(
@@ -96,21 +98,10 @@ class Vxlan:
                 for each in peer.ranges:
                     link.add_neighbour(OVERLAY_LINK, tunnel_address(each), peer.mac)
             local = local_addresses(link, self._versions, left)
-            routes = _routes(peers, local)
+            routes = next_hops(peers, local)
             sync_routes(link, routes, guards=guarded(own), left=left, versions=self._versions)
             for peer in gone:
                 link.delete_forwarding(OVERLAY_LINK, peer.mac, peer.address)
-
-
-def _routes(peers: Sequence[Peer], local: Collection[Network]) -> dict[Network, Address]:
-    """Return the next hop to each range, and to each address that has moved and is not local."""
-    routes = {each: tunnel_address(each) for peer in peers for each in peer.ranges}
-    for peer in peers:
-        for each in peer.moved:
-            via = peer.gateway(each.version)
-            if via is not None and each not in local:
-                routes[each] = via
-    return routes
 
 
 def _is_present() -> bool:

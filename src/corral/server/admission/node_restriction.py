@@ -12,6 +12,7 @@ from corral.api.errors import Forbidden
 from corral.api.kind import at
 from corral.api.kinds.core import node_lease
 from corral.api.kinds.core.kinds import LEASE, NODE
+from corral.api.kinds.core.node_addresses import wireguard_key
 from corral.api.kinds.core.pod import POD
 from corral.api.kinds.corral.checkpoint import FAILED, READY
 from corral.api.kinds.corral.checkpoint_kind import CHECKPOINT
@@ -65,6 +66,10 @@ class NodeRestriction:
             raise _denied(call, document, f'node "{node}" is not allowed to modify node "{name}"')
         for why in (*self._labels(document, old), *self._spec(document, old)):
             raise _denied(call, document, f'node "{node}" is not allowed to {why}')
+        if owner := self._key_owner(document, old):
+            raise _denied(
+                call, document, f'node "{node}" is not allowed to have the WireGuard key of {owner}'
+            )
         for address in _addresses(document) - _addresses(old or {}):
             if owner := self._owner(address, name):
                 raise _denied(
@@ -118,6 +123,19 @@ class NodeRestriction:
         """Return the other Node with an address; empty if there is none."""
         for record in self._store.objects(storage(NODE)):
             if record.key.name != name and address in _addresses(record.document()):
+                return f"node {record.key.name}"
+        return ""
+
+    def _key_owner(self, document: Document, old: Document | None) -> str:
+        """Return the other Node that has the new WireGuard key of a Node; empty if there is none.
+
+        Other hosts would send the packets for that one here.
+        """
+        key, before = _wireguard_key(document), _wireguard_key(old or {})
+        for record in self._store.objects(storage(NODE)) if key not in (None, before) else ():
+            if record.key.name != document["metadata"]["name"] and key == _wireguard_key(
+                record.document()
+            ):
                 return f"node {record.key.name}"
         return ""
 
@@ -299,6 +317,10 @@ def _pod_addresses(pod: Document) -> set[Address]:
 
 def _denied(call: Call, document: Document, why: str) -> Forbidden:
     return forbidden(call.kind, document["metadata"]["name"], why)
+
+
+def _wireguard_key(node: Document) -> bytes | None:
+    return wireguard_key(at(node, "metadata", "annotations"))
 
 
 def _addresses(node: Document) -> set[str]:

@@ -1,6 +1,7 @@
 """What the backend between hosts is given, as Nodes, pods and machines change."""
 
 import asyncio
+import base64
 from contextlib import asynccontextmanager
 from ipaddress import ip_address, ip_network
 
@@ -8,6 +9,7 @@ import pytest
 from lightkube.models.core_v1 import Namespace, Node, Pod
 
 from corral.aio import Background
+from corral.api.kinds.core.node_addresses import WIREGUARD_KEY
 from corral.api.kinds.vmi.derived import MIGRATION_UID
 from corral.api.object import Key
 from corral.api.request import User
@@ -130,6 +132,18 @@ async def test_hosts_are_led_to_while_their_nodes_exist(site):
     await site.client.delete(Node, Key("", "n2"))
     await site.until_idle()
     assert [each.address for each in site.ways.gone] == [THIRD]
+
+
+async def test_a_host_with_a_new_key_is_synced(site):
+    key = base64.b64encode(b"k" * 32).decode()
+    await site.client.patch(
+        Node, Key("", "n2"), {"metadata": {"annotations": {WIREGUARD_KEY: key}}}
+    )
+    await site.until_idle()
+    assert {each.address: each.key for each in site.ways.peers.values()} == {
+        OTHER: None,
+        THIRD: b"k" * 32,
+    }
 
 
 async def test_an_address_is_led_to_the_host_of_the_pod_that_shows_it(site):

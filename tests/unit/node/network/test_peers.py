@@ -1,11 +1,13 @@
 """Which other hosts there are, decided from their Nodes."""
 
+import base64
 from ipaddress import ip_address, ip_network
 
 import msgspec
 import pytest
 from lightkube.models.core_v1 import Node
 
+from corral.api.kinds.core.node_addresses import WIREGUARD_KEY
 from corral.node.network.peers import (
     Peer,
     internal_address,
@@ -19,11 +21,15 @@ OWN = ip_address("192.0.2.1")
 OTHER = ip_address("192.0.2.2")
 
 
-def node(name, address, *ranges, age=0):
+KEY = base64.b64encode(b"k" * 32).decode()
+
+
+def node(name, address, *ranges, age=0, key=""):
     addresses = [{"type": "Hostname", "address": name}]
     if address:
         addresses.append({"type": "InternalIP", "address": str(address)})
     metadata = {"name": name, "creationTimestamp": f"2026-01-01T00:00:{age:02}Z"}
+    metadata["annotations"] = {WIREGUARD_KEY: key}
     document = {
         "metadata": metadata,
         "spec": {"podCIDRs": list(ranges)},
@@ -86,3 +92,17 @@ def test_mac_addresses_are_derived_from_ip_addresses():
     first = int(mac.split(":")[0], 16)
     assert first & 0b11 == 0b10, "locally administered, unicast"
     assert tunnel_address(ip_network("10.244.1.0/24")) == ip_address("10.244.1.0")
+
+
+def test_a_key_is_that_of_the_host_which_had_it_first():
+    nodes = [
+        node("thief", "192.0.2.3", "10.244.3.0/24", age=2, key=KEY),
+        node("first", OTHER, "10.244.2.0/24", age=1, key=KEY),
+    ]
+    keys = {address: each.key for address, each in peers(nodes, OWN).items()}
+    assert keys == {OTHER: b"k" * 32, ip_address("192.0.2.3"): None}
+
+
+@pytest.mark.parametrize("text", ["", "k", "a2V5", KEY + "AAAA", "é" * 44, KEY[:-1]])
+def test_a_key_that_cannot_be_read_is_none(text):
+    assert peers([node("n", OTHER, "10.244.2.0/24", key=text)], OWN)[OTHER].key is None

@@ -116,7 +116,14 @@ def test_the_node_reports_its_network():
     annotations = node["metadata"]["annotations"]
     assert annotations["corral.dev/network"] == "machines 10.244.0.0/16"
     assert annotations["corral.dev/network-reason"] == "pasta is missing"
+    assert annotations["corral.dev/wireguard-public-key"] is None
     assert "corral.dev/network" not in HOST.node(NOW)["metadata"]["annotations"]
+
+
+def test_the_node_publishes_its_wireguard_key():
+    network = {"network": "machines 10.244.0.0/16", "reason": "", "wireguard": "a2V5"}
+    node = replace(HOST, network=lambda: network).node(NOW)
+    assert node["metadata"]["annotations"]["corral.dev/wireguard-public-key"] == "a2V5"
 
 
 def test_the_node_reports_the_methods_of_limits():

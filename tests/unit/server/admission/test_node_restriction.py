@@ -1,5 +1,6 @@
 """Tests of what nodes of other hosts may change in the objects that are theirs."""
 
+import base64
 from contextlib import nullcontext
 from ipaddress import ip_network
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from tests.unit.server.authz.test_node_authorizer import (
 from tests.unit.server.conftest import PODS, Outside
 
 from corral.api.errors import Forbidden
+from corral.api.kinds.core.node_addresses import WIREGUARD_KEY
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.request import User
 from corral.server.admission.node_restriction import NodeRestriction
@@ -78,6 +80,19 @@ async def test_a_node_cannot_have_the_address_of_another(cluster):
     assert refused.status == 403
     assert "is not allowed to have the address of node n1: 192.0.2.1" in refused["message"]
     assert (await n2.patch(status.format("n2"), addresses("192.0.2.2"))).status == 200
+
+
+async def test_a_node_cannot_have_the_wireguard_key_of_another(cluster):
+    n1, n2 = node(cluster, "n1"), node(cluster, "n2")
+    keys = [base64.b64encode(bytes([each] * 32)).decode() for each in range(2)]
+    patches = [{"metadata": {"annotations": {WIREGUARD_KEY: each}}} for each in keys]
+    assert (await n1.patch(f"{NODES}/n1", patches[0])).status == 200
+    refused = await n2.patch(f"{NODES}/n2", patches[0])
+    assert refused.status == 403
+    assert "is not allowed to have the WireGuard key of node n1" in refused["message"]
+    assert (await n2.patch(f"{NODES}/n2", patches[1])).status == 200
+    assert (await n1.patch(f"{NODES}/n1", patches[0])).status == 200
+    assert (await n1.patch(f"{NODES}/n2", patches[0])).status == 403
 
 
 def shows(*ips):

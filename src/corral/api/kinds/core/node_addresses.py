@@ -1,6 +1,24 @@
-"""Address and age of a kubelet, and which others it reaches, from Nodes."""
+"""Address and age of a kubelet, its key, and which others it reaches, from Nodes."""
+
+import base64
+from binascii import Error
+from collections.abc import Mapping
+from typing import Final
 
 from lightkube.models.core_v1 import Node
+
+WIREGUARD_KEY: Final = "corral.dev/wireguard-public-key"
+"""Annotation of a Node: the public key of its host's WireGuard device, in base64."""
+_WIREGUARD_KEY_BYTES: Final = 32
+
+
+def wireguard_key(annotations: Mapping[str, str] | None) -> bytes | None:
+    """Return the public key in the annotations of a Node; None without one that can be read."""
+    try:
+        key = base64.b64decode((annotations or {}).get(WIREGUARD_KEY) or "", validate=True)
+    except (Error, ValueError):
+        return None
+    return key if len(key) == _WIREGUARD_KEY_BYTES else None
 
 
 def internal_ips(node: Node) -> list[str]:

@@ -25,7 +25,10 @@ BLOCK, LIVE = "BlockMigration", "LiveMigration"
 
 _ALONE: Final = (
     "MigrationNotSupported",
-    "cannot migrate VMI: machines leave this host only with the network backends vxlan and host-gw",
+    (
+        "cannot migrate VMI: machines leave this host only with the network backends vxlan, "
+        "wireguard and host-gw"
+    ),
 )
 _LACKS_ROOM: Final = (
     "MigrationNotSupported",
