@@ -264,7 +264,11 @@ class Networking:
             backend = self._settings.network_backend
             facts = {**facts, "network": f"{facts['network']}; {between_hosts(backend)}"}
         if self._public_key:
-            facts = {**facts, "wireguard": base64.b64encode(self._public_key).decode()}
+            facts = {
+                **facts,
+                "wireguard": base64.b64encode(self._public_key).decode(),
+                "wireguard-port": str(self._settings.wireguard_port),
+            }
         problems = [problem for each in self._served for problem in each.problems()]
         if self._unencrypted is not None and self._unencrypted.full_message not in problems:
             problems.append(self._unencrypted.full_message)
@@ -377,6 +381,7 @@ class Networking:
                 pod_cidrs=machines.pod_cidrs,
                 key=wireguard_key(self._settings.layout.wireguard_key),
                 public_key=self._public_key,
+                port=self._settings.wireguard_port,
             )
         return HostGateway(
             self._settings.layout.network,

@@ -18,13 +18,13 @@ from tests.e2e.network.ends import (
 )
 from tests.hosts import site
 
+from corral.config import WIREGUARD_PORT
 from corral.node.network import host_gateway, netlink, wireguard_kernel
 from corral.node.network.host_gateway import TABLE, link_name
 from corral.node.network.namespace_nft_rules import OVERLAY_LINK
 from corral.node.network.netlink import NetworkError
 from corral.node.network.peers import Peer
 from corral.node.network.vxlan import HEADER_BYTES
-from corral.node.network.wireguard_plan import PORT
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -205,7 +205,7 @@ async def test_a_wireguard_process_that_was_killed_is_replaced(two):
 async def test_wireguard_needs_its_port(two):
     one = make(two[0].host, 0, wireguard)
     with one.inside.run(datagrams) as taken:
-        taken.bind(("", PORT))
+        taken.bind(("", WIREGUARD_PORT))
         with pytest.raises(NetworkError, match="UDP port 51820 of this host cannot be used"):
             await one.lead_to(two[1])
     await one.lead_to(two[1])

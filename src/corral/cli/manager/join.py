@@ -20,9 +20,9 @@ from corral.cli.address_options import Address
 from corral.cli.config_file import config_option
 from corral.cli.errors import Problem, from_os_error
 from corral.cli.manager import leftover_machines, systemd_unit
-from corral.cli.manager.cni_options import cni_options
 from corral.cli.manager.detach import print_summary, report_to, start_detached
 from corral.cli.manager.eviction_options import eviction_hard, pressure_options
+from corral.cli.manager.network_options import network_options
 from corral.cli.manager.overcommit_option import overcommit_option
 from corral.cli.manager.sd_notify import notifying
 from corral.cli.options import data_directory
@@ -121,7 +121,7 @@ def node_options(command: C) -> C:
             show_default=True,
             help="Give machines addresses, Services and names, or else QEMU's user network alone.",
         ),
-        cni_options,
+        network_options,
         click.option(
             "--service-address",
             type=Address(),
@@ -342,6 +342,7 @@ def _settings(layout: Layout, chosen: dict[str, Any]) -> Settings:
         pressure_seconds=parse_duration(chosen["pressure_period"]),
         overcommit_percent=chosen["overcommit_percent"],
         network=chosen["network"],
+        wireguard_port=chosen["wireguard_port"],
         cni_conf_dir=chosen["cni_conf_dir"].absolute(),
         cni_bin_dirs=chosen["cni_bin_dirs"],
         service_address=chosen["service_address"],

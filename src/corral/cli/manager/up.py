@@ -25,9 +25,9 @@ from corral.cli.config_file import config_option
 from corral.cli.errors import Problem, from_os_error
 from corral.cli.manager import leftover_machines, systemd_unit
 from corral.cli.manager.backup import require_complete_restore, require_store
-from corral.cli.manager.cni_options import cni_options
 from corral.cli.manager.detach import print_summary, report_to, start_detached
 from corral.cli.manager.eviction_options import pressure_options
+from corral.cli.manager.network_options import network_options
 from corral.cli.manager.overcommit_option import overcommit_option
 from corral.cli.manager.sd_notify import Notifier, notifying
 from corral.cli.manager.up_settings import settings_of
@@ -116,7 +116,7 @@ def _bind_address(
     "hosts on one link, none leaves routes to you, cni the network of machines to the host's CNI "
     "plugins.",
 )
-@cni_options
+@network_options
 @click.option(
     "--pod-cidr",
     type=Ranges(),

@@ -38,6 +38,7 @@ def settings_of(layout: Layout, chosen: dict[str, Any]) -> Settings:
         overcommit_percent=chosen["overcommit_percent"],
         network=chosen["network"],
         network_backend=chosen["network_backend"],
+        wireguard_port=chosen["wireguard_port"],
         cni_conf_dir=chosen["cni_conf_dir"].absolute(),
         cni_bin_dirs=chosen["cni_bin_dirs"],
         pod_cidrs=ranges.pods,

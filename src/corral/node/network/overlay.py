@@ -19,7 +19,7 @@ from corral.api.volume_binding import is_finished
 from corral.node.health import Health
 from corral.node.network.moved_addresses import MovedAddresses, by_host, node_name
 from corral.node.network.netlink import Address, Network, NetworkError
-from corral.node.network.peers import Peer, internal_address, peers, pod_ranges, public_key
+from corral.node.network.peers import Peer, encryption, internal_address, peers, pod_ranges
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.objects import key_of
@@ -142,7 +142,7 @@ class Overlay:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         # Heartbeats change a Node every two minutes, and never what matters here.
         before, after = (
-            (internal_address(each), pod_ranges(each), public_key(each))
+            (internal_address(each), pod_ranges(each), encryption(each))
             if each is not None
             else None
             for each in (old, new)

@@ -8,7 +8,13 @@ from ipaddress import ip_address, ip_network
 
 from lightkube.models.core_v1 import Node
 
-from corral.api.kinds.core.node_addresses import by_age, internal_ips, wireguard_key
+from corral.api.kinds.core.node_addresses import (
+    by_age,
+    internal_ips,
+    wireguard_key,
+    wireguard_port,
+)
+from corral.config import WIREGUARD_PORT
 from corral.node.network.netlink import Address, Network
 
 
@@ -17,13 +23,14 @@ class Peer:
     """A host: its address, and the pod ranges of its nodes.
 
     moved: addresses of other ranges that its machines have brought along; key: the public key of
-    its WireGuard device, if it has one.
+    its WireGuard device, if it has one; port: that device's UDP port.
     """
 
     address: Address
     ranges: tuple[Network, ...]
     moved: tuple[Network, ...] = ()
     key: bytes | None = None
+    port: int = WIREGUARD_PORT
 
     @property
     def mac(self) -> str:
@@ -66,12 +73,15 @@ def peers(nodes: Iterable[Node], own: Address) -> dict[Address, Peer]:
     found: dict[Address, list[Network]] = {}
     claimed: list[Network] = []
     keys: dict[bytes, Address] = {}
+    ports: dict[Address, int] = {}
     for node in sorted(nodes, key=by_age):
         address = internal_address(node)
         if address is None:
             continue
-        if (key := public_key(node)) is not None:
+        key, port = encryption(node)
+        if key is not None:
             keys.setdefault(key, address)
+            ports[address] = port
         for each in pod_ranges(node):
             if any(each.version == other.version and each.overlaps(other) for other in claimed):
                 continue
@@ -80,14 +90,20 @@ def peers(nodes: Iterable[Node], own: Address) -> dict[Address, Peer]:
                 found.setdefault(address, []).append(each)
     key_of = {address: key for key, address in keys.items()}
     return {
-        address: Peer(address, tuple(ranges), key=key_of.get(address))
+        address: Peer(
+            address,
+            tuple(ranges),
+            key=key_of.get(address),
+            port=ports.get(address, WIREGUARD_PORT),
+        )
         for address, ranges in found.items()
     }
 
 
-def public_key(node: Node) -> bytes | None:
-    """Return the public key of a Node's WireGuard device, if it has one."""
-    return wireguard_key(node.metadata.annotations if node.metadata is not None else None)
+def encryption(node: Node) -> tuple[bytes | None, int]:
+    """Return the public key of a Node's WireGuard device, if it has one, and its UDP port."""
+    annotations = node.metadata.annotations if node.metadata is not None else None
+    return wireguard_key(annotations), wireguard_port(annotations) or WIREGUARD_PORT
 
 
 def internal_address(node: Node) -> Address | None:

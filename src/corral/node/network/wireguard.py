@@ -12,6 +12,7 @@ from pathlib import Path
 from socket import AF_INET, AF_INET6, SOCK_DGRAM, has_dualstack_ipv6, socket
 from typing import Final, Protocol
 
+from corral.config import WIREGUARD_PORT
 from corral.node.network import host_gateway, netlink, wireguard_kernel, wireguard_userspace
 from corral.node.network.host_gateway import inner_alias, link_with
 from corral.node.network.namespace_nft_rules import OVERLAY_LINK
@@ -27,7 +28,6 @@ from corral.node.network.pod_routes import (
 )
 from corral.node.network.wireguard_kernel import KernelDevice
 from corral.node.network.wireguard_plan import (
-    PORT,
     WireguardChanges,
     WireguardState,
     desired_peers,
@@ -51,7 +51,8 @@ class _Device(Protocol):
 class Wireguard:
     """The WireGuard device of a machine namespace; ``directory`` has the state of its network.
 
-    ``address`` is this host's on the way to others; ``key``, ``public_key`` are this host's.
+    ``address`` is this host's on the way to others, ``port`` the UDP port there; ``key``,
+    ``public_key`` are this host's.
     """
 
     def __init__(
@@ -63,6 +64,7 @@ class Wireguard:
         pod_cidrs: Sequence[Network],
         key: bytes,
         public_key: bytes,
+        port: int = WIREGUARD_PORT,
     ) -> None:
         self._directory = directory
         self._machines = machines
@@ -70,6 +72,7 @@ class Wireguard:
         self._address = address
         self._versions = {each.version for each in pod_cidrs}
         self._key, self._public_key = key, public_key
+        self._port = port
         self._process = WireguardGo(directory, host=self._host)
 
     async def apply(
@@ -106,7 +109,7 @@ class Wireguard:
         await self._host.call(self._remove_others)
         await self._process.end()
         kind = await self._host.call(require_support)
-        await self._host.call(_require_port)
+        await self._host.call(_require_port, self._port)
         if kind == _KERNEL:
             await self._host.call(self._create_in_kernel)
             return KernelDevice(OVERLAY_LINK)
@@ -157,7 +160,7 @@ class Wireguard:
         with netlink.opened() as link:
             local = local_addresses(link, self._versions, left)
             desired = WireguardState(
-                self._key, PORT, desired_peers(peers, local, own_key=self._public_key)
+                self._key, self._port, desired_peers(peers, local, own_key=self._public_key)
             )
             if changes := plan(device.read(), desired):
                 device.write(changes)
@@ -186,18 +189,18 @@ def require_support() -> str:
     )
 
 
-def _require_port() -> None:
+def _require_port(port: int) -> None:
     """On the host: raise NetworkError if another program has the port.
 
     wireguard-go would not say so.
     """
     try:
         with socket(AF_INET6 if has_dualstack_ipv6() else AF_INET, SOCK_DGRAM) as probe:
-            probe.bind(("", PORT))
+            probe.bind(("", port))
     except OSError as error:
         raise NetworkError(
-            f"UDP port {PORT} of this host cannot be used for WireGuard: {error.strerror}",
-            "Another WireGuard may have it: let that one use another port.",
+            f"UDP port {port} of this host cannot be used for WireGuard: {error.strerror}",
+            "Another WireGuard may have it: choose another with --wireguard-port.",
         ) from error
 
 

@@ -7,13 +7,10 @@ wireguard-go take it from the peer that had it, in the same step.
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from corral.node.network.netlink import Address, Network
 from corral.node.network.peers import Peer
-
-PORT: Final = 51820
-"""The UDP port of outer packets (flannel's, too)."""
 
 
 class Endpoint(NamedTuple):
@@ -83,7 +80,7 @@ def desired_peers(
     for cidr, key in owners.items():
         allowed[key].add(cidr)
     return {
-        key: WireguardPeer(Endpoint(each.address, PORT), frozenset(allowed[key]))
+        key: WireguardPeer(Endpoint(each.address, each.port), frozenset(allowed[key]))
         for key, each in reachable.items()
     }
 

@@ -24,7 +24,7 @@ from lightkube.models.core_v1 import Namespace, Node
 from corral import __version__
 from corral.api.errors import AlreadyExists, ApiError, Conflict, NotFound
 from corral.api.kinds.core import node_lease
-from corral.api.kinds.core.node_addresses import WIREGUARD_KEY
+from corral.api.kinds.core.node_addresses import WIREGUARD_KEY, WIREGUARD_PORT
 from corral.api.kinds.core.node_pressure import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE, TAINTS
 from corral.api.kinds.storage.common import SHARED_CONDITION
 from corral.api.kinds.vmi.launcher import NODE_LAUNCHER
@@ -203,9 +203,9 @@ class Host:
             annotations |= {LIMITS: limits["limits"], LIMITS_REASON: limits["reason"]}
         if "network" in network:
             annotations |= {NETWORK: network["network"], NETWORK_REASON: network["reason"]}
-            annotations[WIREGUARD_KEY] = network.get(
-                "wireguard"
-            )  # None removes that of an earlier start
+            # None removes what an earlier start with another backend has written.
+            annotations[WIREGUARD_KEY] = network.get("wireguard")
+            annotations[WIREGUARD_PORT] = network.get("wireguard-port")
         return annotations
 
     def _own_conditions(self) -> Mapping[str, NodeCondition | None]:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from lightkube.models.core_v1 import Node
 
-from corral.api.kinds.core.node_addresses import WIREGUARD_KEY
+from corral.api.kinds.core.node_addresses import WIREGUARD_KEY, WIREGUARD_PORT
 from corral.node.network.peers import (
     Peer,
     internal_address,
@@ -24,12 +24,12 @@ OTHER = ip_address("192.0.2.2")
 KEY = base64.b64encode(b"k" * 32).decode()
 
 
-def node(name, address, *ranges, age=0, key=""):
+def node(name, address, *ranges, age=0, key="", port=""):
     addresses = [{"type": "Hostname", "address": name}]
     if address:
         addresses.append({"type": "InternalIP", "address": str(address)})
     metadata = {"name": name, "creationTimestamp": f"2026-01-01T00:00:{age:02}Z"}
-    metadata["annotations"] = {WIREGUARD_KEY: key}
+    metadata["annotations"] = {WIREGUARD_KEY: key, WIREGUARD_PORT: port}
     document = {
         "metadata": metadata,
         "spec": {"podCIDRs": list(ranges)},
@@ -106,3 +106,13 @@ def test_a_key_is_that_of_the_host_which_had_it_first():
 @pytest.mark.parametrize("text", ["", "k", "a2V5", KEY + "AAAA", "é" * 44, KEY[:-1]])
 def test_a_key_that_cannot_be_read_is_none(text):
     assert peers([node("n", OTHER, "10.244.2.0/24", key=text)], OWN)[OTHER].key is None
+
+
+@pytest.mark.parametrize(
+    ("text", "port"),
+    [("4500", 4500), ("65535", 65535)]
+    + [(text, 51820) for text in ("", "0", "65536", "-1", "4.5", "٣", "9" * 5000)],
+)
+def test_a_port_that_cannot_be_read_is_the_default(text, port):
+    nodes = [node("n", OTHER, "10.244.2.0/24", key=KEY, port=text)]
+    assert peers(nodes, OWN)[OTHER].port == port

@@ -2,9 +2,9 @@
 
 from ipaddress import ip_address, ip_network
 
+from corral.config import WIREGUARD_PORT as PORT
 from corral.node.network.peers import Peer
 from corral.node.network.wireguard_plan import (
-    PORT,
     Endpoint,
     PeerChange,
     WireguardPeer,
@@ -35,11 +35,11 @@ def changes(observed, desired):
 def test_a_host_is_a_peer_for_its_ranges_and_what_has_moved_there():
     hosts = [
         Peer(HOST, (RANGE,), (MOVED,), key=KEY),
-        Peer(OTHER_HOST, (OTHER_RANGE,), key=OTHER_KEY),
+        Peer(OTHER_HOST, (OTHER_RANGE,), key=OTHER_KEY, port=4500),
     ]
     assert desired_peers(hosts, (), own_key=OWN) == {
         KEY: peer(RANGE, MOVED),
-        OTHER_KEY: peer(OTHER_RANGE, address=OTHER_HOST),
+        OTHER_KEY: WireguardPeer(Endpoint(OTHER_HOST, 4500), frozenset({OTHER_RANGE})),
     }
 
 

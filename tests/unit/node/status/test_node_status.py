@@ -121,9 +121,11 @@ def test_the_node_reports_its_network():
 
 
 def test_the_node_publishes_its_wireguard_key():
-    network = {"network": "machines 10.244.0.0/16", "reason": "", "wireguard": "a2V5"}
-    node = replace(HOST, network=lambda: network).node(NOW)
-    assert node["metadata"]["annotations"]["corral.dev/wireguard-public-key"] == "a2V5"
+    network = {"network": "machines 10.244.0.0/16", "reason": ""}
+    network |= {"wireguard": "a2V5", "wireguard-port": "51820"}
+    annotations = replace(HOST, network=lambda: network).node(NOW)["metadata"]["annotations"]
+    assert annotations["corral.dev/wireguard-public-key"] == "a2V5"
+    assert annotations["corral.dev/wireguard-port"] == "51820"
 
 
 def test_the_node_reports_the_methods_of_limits():

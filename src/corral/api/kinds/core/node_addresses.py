@@ -9,7 +9,10 @@ from lightkube.models.core_v1 import Node
 
 WIREGUARD_KEY: Final = "corral.dev/wireguard-public-key"
 """Annotation of a Node: the public key of its host's WireGuard device, in base64."""
+WIREGUARD_PORT: Final = "corral.dev/wireguard-port"
+"""Annotation of a Node: the UDP port of that device."""
 _WIREGUARD_KEY_BYTES: Final = 32
+_MAX_PORT, _PORT_DIGITS = 65535, 5
 
 
 def wireguard_key(annotations: Mapping[str, str] | None) -> bytes | None:
@@ -19,6 +22,13 @@ def wireguard_key(annotations: Mapping[str, str] | None) -> bytes | None:
     except (Error, ValueError):
         return None
     return key if len(key) == _WIREGUARD_KEY_BYTES else None
+
+
+def wireguard_port(annotations: Mapping[str, str] | None) -> int | None:
+    """Return the port in the annotations of a Node; None without one that can be read."""
+    text = (annotations or {}).get(WIREGUARD_PORT) or ""
+    port = int(text) if len(text) <= _PORT_DIGITS and text.isascii() and text.isdigit() else 0
+    return port if 0 < port <= _MAX_PORT else None
 
 
 def internal_ips(node: Node) -> list[str]:

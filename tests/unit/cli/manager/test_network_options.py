@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 import pytest
 
-from corral.cli.manager.cni_options import Directories
+from corral.cli.manager.network_options import Directories
 
 
 def test_directories_are_absolute_and_in_order():

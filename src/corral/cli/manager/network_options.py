@@ -1,4 +1,4 @@
-"""The directories of a host's CNI plugins: options with the names of a kubelet's former ones."""
+"""Options of the network between hosts; those of CNI have the names of a kubelet's former ones."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import click
 
-from corral.config import CNI_BIN_DIRS, CNI_CONF_DIR
+from corral.config import CNI_BIN_DIRS, CNI_CONF_DIR, WIREGUARD_PORT
 
 C = TypeVar("C", bound=Callable[..., Any])
 
@@ -28,8 +28,8 @@ class Directories(click.ParamType[tuple[Path, ...]]):
         return found
 
 
-def cni_options(command: C) -> C:
-    """Add the options; the command gets ``cni_conf_dir`` and ``cni_bin_dirs``."""
+def network_options(command: C) -> C:
+    """Add the options; the command gets ``wireguard_port``, ``cni_conf_dir``, ``cni_bin_dirs``."""
     command = click.option(
         "--cni-bin-dir",
         "cni_bin_dirs",
@@ -38,11 +38,19 @@ def cni_options(command: C) -> C:
         show_default=True,
         help="Where CNI plugins are (--network-backend cni).",
     )(command)
-    return click.option(
+    command = click.option(
         "--cni-conf-dir",
         type=click.Path(file_okay=False, path_type=Path),
         default=str(CNI_CONF_DIR),
         show_default=True,
         metavar="DIRECTORY",
         help="Whose first configuration by name is the network (--network-backend cni).",
+    )(command)
+    return click.option(
+        "--wireguard-port",
+        type=click.IntRange(1, 65535),
+        default=WIREGUARD_PORT,
+        show_default=True,
+        metavar="PORT",
+        help="The UDP port of this host for other hosts (--network-backend wireguard).",
     )(command)
