@@ -2,7 +2,7 @@
 
 import base64
 import os
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from ipaddress import ip_address
 from socket import socket
@@ -102,9 +102,8 @@ class Networking:
         self._desired = desired
         self._unusable: NetworkError | None = None
         """The error because of which pods cannot be on the network of CNI, if there is one."""
-        self._unencrypted: NetworkError | None = None
-        """The error because of which the backend wireguard cannot work here, if there is one."""
-        self._public_key = b""
+        self._key: bytes | None = None
+        """This host's private key for WireGuard, if that is to be used."""
         self._served: list[Dns | NetworkPolicyController | Proxy | Overlay] = []
 
     @classmethod
@@ -143,9 +142,11 @@ class Networking:
         if self._desired is None:
             return
         try:
+            settings = self._settings
             await self._leave_cni()
             await self._desired.prepare()
-            self._find_encryption()
+            if settings.network_backend == WIREGUARD and os.geteuid() == 0:
+                self._key = wireguard_key(settings.layout.wireguard_key)
             self.pods = self._pods(self._desired)
         except NetworkError as error:
             self._desired.mark_unusable(error)
@@ -160,17 +161,6 @@ class Networking:
             self._settings.network_backend in {VXLAN, WIREGUARD, HOST_GW} and os.geteuid() == 0
         )
         return isinstance(self.pods, HollowNetworks) or (self.machines is not None and follows)
-
-    def _find_encryption(self) -> None:
-        """Note this host's key for WireGuard, if that is to be used, or why there is none."""
-        try:
-            self.require_encryption()
-            if self._settings.network_backend == WIREGUARD:
-                key = wireguard_key(self._settings.layout.wireguard_key)
-                self._public_key = wireguard_public_key(key)
-        except NetworkError as error:
-            self._unencrypted = error
-            log.warning("no way to other hosts", reason=error.message, hint=error.hint)
 
     @property
     def uses_cni(self) -> bool:
@@ -263,16 +253,23 @@ class Networking:
         if any(isinstance(each, Overlay) and each.has_peers for each in self._served):
             backend = self._settings.network_backend
             facts = {**facts, "network": f"{facts['network']}; {between_hosts(backend)}"}
-        if self._public_key:
+        if self._key is not None:
+            public_key = wireguard_public_key(self._key)
             facts = {
                 **facts,
-                "wireguard": base64.b64encode(self._public_key).decode(),
+                "wireguard": base64.b64encode(public_key).decode(),
                 "wireguard-port": str(self._settings.wireguard_port),
             }
         problems = [problem for each in self._served for problem in each.problems()]
-        if self._unencrypted is not None and self._unencrypted.full_message not in problems:
-            problems.append(self._unencrypted.full_message)
+        problems += [each for each in self._missing_encryption() if each not in problems]
         return {**facts, "reason": "; ".join(filter(None, (facts["reason"], *problems)))}
+
+    def _missing_encryption(self) -> Iterator[str]:
+        """Return why this host cannot encrypt, also before it knows of another host."""
+        try:
+            self.require_encryption()
+        except NetworkError as error:
+            yield error.full_message
 
     def summary(self) -> dict[str, str]:
         """Return the network's lines of the startup summary."""
@@ -373,14 +370,14 @@ class Networking:
                 vni=vni_of(self._settings.layout.authority.read_text()),
                 pod_cidrs=machines.pod_cidrs,
             )
-        if self._settings.network_backend == WIREGUARD:
+        if self._key is not None:
             return Wireguard(
                 self._settings.layout.network,
                 machines.namespace,
                 address=address,
                 pod_cidrs=machines.pod_cidrs,
-                key=wireguard_key(self._settings.layout.wireguard_key),
-                public_key=self._public_key,
+                key=self._key,
+                public_key=wireguard_public_key(self._key),
                 port=self._settings.wireguard_port,
             )
         return HostGateway(

@@ -136,8 +136,17 @@ async def test_vxlan_leaves_room_for_its_headers(two):
         one.sends(other, mtu + 1)
 
 
-async def test_wireguard_leaves_room_for_its_headers(two):
-    one, other = (make(each.host, number, wireguard) for number, each in enumerate(two))
+@pytest.mark.parametrize("version", [4, 6])
+async def test_wireguard_leaves_room_for_its_headers(two, version):
+    hosts = [each.host for each in two]
+    addresses = [f"2001:db8::{each.number}" if version == 6 else each.address for each in hosts]
+    if version == 6:
+        for host, address in zip(hosts, addresses, strict=True):
+            host.ip("address", "add", f"{address}/64", "dev", "eth0", "nodad")
+    one, other = (
+        make(host, number, wireguard, address=address)
+        for number, (host, address) in enumerate(zip(hosts, addresses, strict=True))
+    )
     await one.lead_to(other)
     await other.lead_to(one)
     for source, target in ((one, other), (other, one)):
@@ -227,6 +236,7 @@ async def test_another_backend_replaces_the_link(two):
     one, other = two
     await one.lead_to(other)
     await other.lead_to(one)
+    former = None
     for backend, mtu in ((vxlan, 1450), (wireguard, 1420), (host_gw, 1500), (wireguard, 1420)):
         for each in (one, other):
             own = each.peer.address
@@ -234,6 +244,9 @@ async def test_another_backend_replaces_the_link(two):
         await one.lead_to(other)
         await other.lead_to(one)
         assert one.sends(other, mtu)
+        if former is not None:
+            await former.wait()
+        former = await one.process()
         uses_routes = mtu == 1500
         assert bool(one.inside.run(left)[0]) is uses_routes
         assert one.forwards() == str(int(uses_routes))

@@ -75,6 +75,7 @@ def test_a_host_without_wireguard_says_what_is_missing(tmp_path, without_wiregua
     with pytest.raises(NetworkError, match="no module wireguard, and wireguard-go") as failure:
         network.require_encryption()
     assert "apt-get install wireguard-go" in failure.value.hint
+    assert str(failure.value) in network.facts()["reason"]
     Networking.join(Settings(directory=tmp_path)).require_encryption()
 
 

@@ -53,6 +53,11 @@ class Helper:
         return self._process is not None and not self._process.ended
 
     @property
+    def output(self) -> Path:
+        """The file with what it has printed."""
+        return self._directory / _OUTPUT
+
+    @property
     def problem(self) -> str:
         """The problem with it; empty while it runs well."""
         return self._health.problem
@@ -130,7 +135,7 @@ class Helper:
             raise NetworkError(f"another {self.name} is about to end")
         try:
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-            output = os.open(self._directory / _OUTPUT, flags, 0o600)
+            output = os.open(self.output, flags, 0o600)
             try:
                 pid = await self._start([lock], output)
             finally:
@@ -144,7 +149,7 @@ class Helper:
     def _first_output(self) -> str:
         """Return the first line of its output."""
         try:
-            text = (self._directory / _OUTPUT).read_text(encoding="utf-8", errors="replace")
+            text = self.output.read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
         lines = [line.strip() for line in text.splitlines() if _IGNORED_OUTPUT not in line]

@@ -134,7 +134,10 @@ class Wireguard:
         """Start wireguard-go, and move its device to the machine namespace."""
         process = await self._process.ensure()
         device = self._process.device(process)
-        await self._host.call(device.read)  # it answers once its device is there
+        try:
+            await self._host.call(device.read)  # it answers once its device is there
+        except NetworkError as error:
+            raise NetworkError(error.message, f"Its output: {self._process.output}") from error
         await self._host.call(self._move)
         return device
 
