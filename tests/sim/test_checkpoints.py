@@ -106,7 +106,7 @@ async def test_forks_have_the_memory_of_a_source_that_goes_on(tmp_path):
         await request(host)
         made = await finished(host)
         assert made.has("Ready"), made.status.conditions
-        assert (made.status.node, made.status.identity) == (
+        assert (made.status.node_name, made.status.identity) == (
             "node1",
             (await machine_of(host, "vm")).metadata.uid,
         )

@@ -272,7 +272,7 @@ async def test_a_claim_from_a_pool_of_its_own_template_has_its_labels():
         await create(c)
         machine = await machine_of(c, await becomes(c, "Bound", "True", "Bound"))
         assert machine.metadata.labels["lab"] == "one"
-        assert (await pool_of(c)).status.claimed == 1
+        assert (await pool_of(c)).status.claimed_replicas == 1
 
 
 async def test_claims_are_counted():

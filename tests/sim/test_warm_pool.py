@@ -67,7 +67,7 @@ async def test_a_pool_keeps_ready_spares_that_nothing_of_the_set_selects():
         assert (await c.replica_set("test")).status.replicas == 2
         assert await condition(c) == ("True", "SparesReady")
         status = (await pool_of(c)).status
-        assert (status.label_selector, status.observed_generation, status.claimed) == (
+        assert (status.label_selector, status.observed_generation, status.claimed_replicas) == (
             "corral.dev/warm-pool=spares",
             1,
             0,
@@ -89,7 +89,7 @@ async def test_a_set_replaces_a_deleted_member_by_a_spare():
         assert len(pods) == 2
         assert not any(WARM_POOL_LABEL in pod.metadata.labels for pod in pods)
         await until_spares(c, 2)
-        assert (await pool_of(c)).status.claimed == 1
+        assert (await pool_of(c)).status.claimed_replicas == 1
         said = {(event.reason, event.message) for event in await c.events("test")}
         name = adopted.metadata.name
         adoption = f"Adopted virtual machine {name} of warm pool spares"
@@ -359,7 +359,7 @@ async def test_a_restarted_manager_goes_on_where_the_last_one_was():
         await until_members(c, 2, AT_ONCE)
         assert uids(await members(c)) < before
         await until_spares(c, 3)
-        assert (await pool_of(c)).status.claimed == 1
+        assert (await pool_of(c)).status.claimed_replicas == 1
 
 
 async def test_a_set_whose_spares_cannot_be_handed_out_creates_members(monkeypatch):

@@ -178,7 +178,7 @@ async def test_a_deleted_checkpoint_is_made_anew():
 async def test_spares_boot_while_their_checkpoint_is_damaged_and_it_is_made_anew():
     async with cluster() as c:
         before = await with_forks(c)
-        files = c.node_directory(before.status.node) / "checkpoints" / before.metadata.uid
+        files = c.node_directory(before.status.node_name) / "checkpoints" / before.metadata.uid
         (files / "devices").write_bytes(b"x")
         (spare, *_) = [each for each in await spares(c) if starts_from(each)]
         await c.client.delete(Machine, spare.key)
@@ -193,7 +193,7 @@ async def test_spares_boot_while_their_checkpoint_is_damaged_and_it_is_made_anew
 async def test_a_checkpoint_from_which_a_member_could_not_start_is_made_anew():
     async with cluster() as c:
         before = await with_forks(c, 0)
-        files = c.node_directory(before.status.node) / "checkpoints" / before.metadata.uid
+        files = c.node_directory(before.status.node_name) / "checkpoints" / before.metadata.uid
         (files / "devices").write_bytes(b"x")
         await c.scale("test", 1)
         await until_condition(c, "CheckpointReady", "Damaged")
@@ -216,11 +216,11 @@ async def test_a_node_that_takes_no_machines_has_its_checkpoint_made_on_another(
     async with cluster(nodes=2) as c:
         before = await with_forks(c)
         assert {each.status.node_name for each in await spares(c) if starts_from(each)} == {
-            before.status.node
+            before.status.node_name
         }
-        await cordon(c, before.status.node)
+        await cordon(c, before.status.node_name)
         after = await until_another(c, before)
-        assert after.status.node != before.status.node
+        assert after.status.node_name != before.status.node_name
         await c.client.delete(Machine, next(each.key for each in await spares(c)))
         await until_spares(c, 3)
 

@@ -144,4 +144,4 @@ async def test_each_spare_has_one_owner_and_none_is_lost(seed):
 
         await c.until(is_settled, 300)
         came = [vmi for vmi in await c.machines() if FROM_WARM_POOL in vmi.metadata.annotations]
-        assert (await pool_of(c)).status.claimed == len(came)
+        assert (await pool_of(c)).status.claimed_replicas == len(came)

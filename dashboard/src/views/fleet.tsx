@@ -112,7 +112,7 @@ const RowCard = memo(({ row }: { row: Row }) => {
           {row.isPaused && <span class="badge">paused</span>}
           {row.isLeaving && <span class="badge">being deleted</span>}
           {row.outdated > 0 && <span class="badge">{row.outdated} on an older template</span>}
-          {row.kind === "warmPools" && <span> · {count(row.object, ["status", "claimed"])} handed out</span>}
+          {row.kind === "warmPools" && <span> · {count(row.object, ["status", "claimedReplicas"])} handed out</span>}
         </p>
       </div>
       <RowControls row={row} />

@@ -49,7 +49,9 @@ def create(*, session: Session, name: str, source: str) -> None:
                 await client.get(VirtualMachineInstance, target.name, target.namespace)
                 made = await _make(client, Key(target.namespace, name), target.name)
         mebibytes = made.status.size_bytes >> 20
-        click.echo(f"checkpoint {name} is complete: {mebibytes} MiB on node {made.status.node}")
+        click.echo(
+            f"checkpoint {name} is complete: {mebibytes} MiB on node {made.status.node_name}"
+        )
 
     asyncio.run(run())
 

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 
 from corral.api.kinds.corral.checkpoint import FAILED, READY, VirtualMachineCheckpoint
 from corral.api.kinds.corral.warm_pool import (
-    CHECKPOINT,
     CHECKPOINT_SOURCE_LABEL,
+    FROM_CHECKPOINT,
     TEMPLATE_HASH_LABEL,
     VirtualMachineWarmPool,
 )
@@ -78,7 +78,7 @@ def plan_checkpoint(
     """
     own = sorted(filter(_is_kept, checkpoints), key=_age_order)
     sources = [vmi for vmi in owned if is_active(vmi) and source_hash(vmi) == digest]
-    if pool.spec.start_from != CHECKPOINT:
+    if pool.spec.start_from != FROM_CHECKPOINT:
         return CheckpointPlan(release=tuple(sources), delete=tuple(own))
     if digest is None:
         return CheckpointPlan(delete=tuple(each for each in own if not each.has(READY)))
@@ -132,7 +132,7 @@ class _Observed(NamedTuple):
             self._is_current(checkpoint)
             and checkpoint.has(READY)
             and not self._fault(checkpoint)
-            and self.serves(checkpoint.status.node)
+            and self.serves(checkpoint.status.node_name)
         )
 
     def _fault(self, checkpoint: Checkpoint) -> Condition | None:
@@ -184,7 +184,7 @@ class _Observed(NamedTuple):
     ) -> tuple[str, str]:
         """Return reason and message of the condition CheckpointReady."""
         if usable is not None:
-            node = usable.status.node
+            node = usable.status.node_name
             return COMPLETE, f"spares start from checkpoint {usable.key.name} on node {node}"
         source = busy[0].key.name if busy else ""
         if source in making:

@@ -121,7 +121,7 @@ def changed(
     status = {
         "replicas": decided.replicas,
         "readyReplicas": decided.ready_replicas,
-        "claimed": claimed,
+        "claimedReplicas": claimed,
         "checkpoint": "" if usable is None else usable.metadata.name,
         "labelSelector": f"{WARM_POOL_LABEL}={pool.metadata.name}",
         "observedGeneration": pool.metadata.generation,

@@ -9,7 +9,7 @@ from corral.api.errors import ApiError, Conflict
 from corral.api.kinds.core.node_taints import ready_status
 from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint
 from corral.api.kinds.corral.warm_pool import (
-    CHECKPOINT,
+    FROM_CHECKPOINT,
     FROM_WARM_POOL,
     WARM_POOL_LABEL,
     VirtualMachineWarmPool,
@@ -338,7 +338,7 @@ class WarmPools:
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         served, serves = (node is not None and _serves(node) for node in (old, new))
         for pool in self.spares.pools.items() if served is not serves else ():
-            if pool.spec.start_from == CHECKPOINT:
+            if pool.spec.start_from == FROM_CHECKPOINT:
                 self.queue.add(pool.key)
 
     def _set_changed(self, old: ReplicaSet | None, new: ReplicaSet | None) -> None:

@@ -81,8 +81,8 @@ class NodeCheckpoints:
         made = await asyncio.to_thread(files.read)
         if made is not None:
             return files, made
-        if found.status.node != self._node:
-            where = f"{found.status.node} has" if found.status.node else "no node has"
+        if found.status.node_name != self._node:
+            where = f"{found.status.node_name} has" if found.status.node_name else "no node has"
             raise MemoryMisfitError(f"this node does not have it; {where} its files")
         self.report_damage(files, _NO_RECORD)
         raise MemoryDamagedError(_NO_RECORD)
@@ -175,7 +175,7 @@ class CheckpointSync:
         source = self._instances.get(checkpoint.source_key)
         begun = checkpoint.status.source_uid
         if begun and (source is None or source.metadata.uid != begun):
-            if checkpoint.status.node == self._node:
+            if checkpoint.status.node_name == self._node:
                 why = "the VMI has ended before the checkpoint was complete"
                 await self._fail(checkpoint, CheckpointError("SourceNotFound", why))
             return None
@@ -229,7 +229,7 @@ class CheckpointSync:
         status: Document | None = None,
     ) -> None:
         """Report why the checkpoint is not complete yet."""
-        status = {"node": self._node, **(status or {})}
+        status = {"nodeName": self._node, **(status or {})}
         await self._write(checkpoint, status, (READY, "False", reason, message))
 
     async def _fail(self, checkpoint: VirtualMachineCheckpoint, error: CheckpointError) -> None:
@@ -239,7 +239,7 @@ class CheckpointSync:
 
     async def _complete(self, checkpoint: VirtualMachineCheckpoint, made: Checkpoint) -> None:
         status = {
-            "node": self._node,
+            "nodeName": self._node,
             "identity": made.identity,
             "creationTime": made.taken_at,
             "sizeBytes": made.bytes,
@@ -254,7 +254,7 @@ class CheckpointSync:
 
     def _update_usage(self) -> None:
         """Update what checkpoints occupy, whose files or forks have changed."""
-        own = [each for each in self._checkpoints.items() if each.status.node == self._node]
+        own = [each for each in self._checkpoints.items() if each.status.node_name == self._node]
         ready = [each for each in own if each.has(READY)]
         present = {each.metadata.uid for each in own}
         self._shared = {uid: size for uid, size in self._shared.items() if uid in present}
@@ -269,7 +269,7 @@ class CheckpointSync:
         named = self._instances.indexed(_origin_of, str(checkpoint.key))
         if is_unused := all(map(has_booted_instead, named)):
             files.close()
-        if checkpoint.status.node != self._node:
+        if checkpoint.status.node_name != self._node:
             return
         uid = checkpoint.metadata.uid
         if is_unused:
@@ -334,7 +334,7 @@ class CheckpointSync:
             finally:
                 self._busy.discard(uid)
         for uid, checkpoint in present.items():
-            is_own = checkpoint.status.node == self._node and checkpoint.has(READY)
+            is_own = checkpoint.status.node_name == self._node and checkpoint.has(READY)
             if is_own and uid not in complete:
                 self._files.report_damage(self._files.of(uid), _NO_RECORD)
         self._update_usage()

@@ -51,7 +51,7 @@ class Checkpoints:
             cause = invalid_annotation("metadata", IDENTITY, given, fault)
             own = document["metadata"].get("name", "")
             raise call.kind.denied(own, [cause], creating=True)
-        found = {IDENTITY: theirs, START_ON: checkpoint.status.node}
+        found = {IDENTITY: theirs, START_ON: checkpoint.status.node_name}
         for annotation, value in found.items():
             if value:
                 annotations.setdefault(annotation, value)

@@ -270,7 +270,7 @@ def _vmi_changes(document: Document, old: Document, node: str) -> Iterator[str]:
 
 def _checkpoint_changes(document: Document, old: Document, node: str) -> Iterator[str]:
     """Yield what a node changes of a checkpoint's status that is not the node's."""
-    after, before = (at(each, "status", "node") or "" for each in (document, old))
+    after, before = (at(each, "status", "nodeName") or "" for each in (document, old))
     if after not in (before, node):
         yield "give a checkpoint to another node"
     if _is_true(old, FAILED) and not _is_true(document, FAILED):

@@ -209,7 +209,7 @@ class NodeAuthorizer:
             return False
         checkpoint = self._document(storage(CHECKPOINT), attributes)
         source = at(checkpoint or {}, "spec", "source", "name") or ""
-        recorded = at(checkpoint or {}, "status", "node")
+        recorded = at(checkpoint or {}, "status", "nodeName")
         if recorded:
             return bool(recorded == node)
         return self._graph.places(node, Key(attributes.namespace, source))

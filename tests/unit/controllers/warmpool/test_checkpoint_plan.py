@@ -45,7 +45,7 @@ def checkpoint(name="c", *, of="s", made="Ready", age=10, digest=DIGEST, node="n
             "labels": {TEMPLATE_HASH_LABEL: digest},
         },
         "spec": {"source": {"name": of}},
-        "status": {"node": node, "conditions": conditions},
+        "status": {"nodeName": node, "conditions": conditions},
     }
     return msgspec.convert(document, VirtualMachineCheckpoint)
 

@@ -86,7 +86,7 @@ def test_a_status_is_written_when_something_changes_alone():
     assert written == {
         "replicas": 2,
         "readyReplicas": 2,
-        "claimed": 0,
+        "claimedReplicas": 0,
         "checkpoint": "",
         "labelSelector": "corral.dev/warm-pool=spares",
         "observedGeneration": 0,

@@ -32,7 +32,7 @@ def start(answer):
 
 
 async def test_node_and_identity_are_those_of_the_checkpoint(ask):
-    await checkpoint(ask, status={"node": "n1", "identity": UID, **condition("Ready")})
+    await checkpoint(ask, status={"nodeName": "n1", "identity": UID, **condition("Ready")})
     answer = await vmi(ask)
     assert (answer.status, start(answer), answer.warnings) == (201, ("n1", UID), [])
 
@@ -40,7 +40,7 @@ async def test_node_and_identity_are_those_of_the_checkpoint(ask):
 async def test_the_identity_of_a_checkpoint_that_is_made_is_that_of_its_source(ask):
     source = await ask.create(VMIS, "source", spec=SPEC)
     uid = source["metadata"]["uid"]
-    await checkpoint(ask, status={"node": "n1", "sourceUID": uid})
+    await checkpoint(ask, status={"nodeName": "n1", "sourceUID": uid})
     assert start(await vmi(ask)) == ("n1", uid)
 
 
@@ -50,11 +50,11 @@ async def test_a_checkpoint_that_is_on_no_node_yet_says_nothing(ask):
 
 
 async def test_what_the_user_sets_stays(ask):
-    await checkpoint(ask, status={"node": "n1", "identity": UID, **condition("Ready")})
+    await checkpoint(ask, status={"nodeName": "n1", "identity": UID, **condition("Ready")})
     assert start(await vmi(ask, **{ON: "n2", IDENTITY: UID.upper()})) == ("n2", UID.upper())
 
 
-@pytest.mark.parametrize("status", [None, {"node": "n1", **condition("Failed")}])
+@pytest.mark.parametrize("status", [None, {"nodeName": "n1", **condition("Failed")}])
 async def test_a_vmi_that_will_boot_is_created_with_a_warning(ask, status):
     if status:
         await checkpoint(ask, status=status)
@@ -74,7 +74,7 @@ async def test_a_vmi_that_will_boot_is_created_with_a_warning(ask, status):
     ],
 )
 async def test_a_wrong_annotation_is_refused_with_its_path(ask, annotations, field, why):
-    await checkpoint(ask, status={"node": "n1", "identity": UID, **condition("Ready")})
+    await checkpoint(ask, status={"nodeName": "n1", "identity": UID, **condition("Ready")})
     answer = await vmi(ask, **annotations)
     assert answer.status == 422
     assert f"metadata.annotations[{field}]: Invalid value" in answer["message"]

@@ -259,16 +259,16 @@ def conditions(**statuses):
 @pytest.mark.parametrize(
     ("before", "change", "why"),
     [
-        ({}, {"status": {"node": "n2"}}, "give a checkpoint to another node"),
-        ({"node": "n1"}, {"status": {"node": ""}}, "give a checkpoint to another node"),
+        ({}, {"status": {"nodeName": "n2"}}, "give a checkpoint to another node"),
+        ({"nodeName": "n1"}, {"status": {"nodeName": ""}}, "give a checkpoint to another node"),
         ({}, {"status": {"sourceUID": "x"}}, "change the source of a checkpoint"),
         (
-            {"node": "n1", **conditions(Failed="True")["status"]},
+            {"nodeName": "n1", **conditions(Failed="True")["status"]},
             conditions(Failed="False", Ready="True"),
             "repair a checkpoint that has failed",
         ),
         (
-            {"node": "n1", "identity": "one", **conditions(Ready="True")["status"]},
+            {"nodeName": "n1", "identity": "one", **conditions(Ready="True")["status"]},
             {"status": {"identity": "two"}},
             "change status.identity of a complete checkpoint",
         ),
@@ -286,7 +286,7 @@ async def test_a_node_makes_its_checkpoint_and_reports_that_it_is_damaged(cluste
     path = await checkpoint(cluster)
     n1 = node(cluster, "n1")
     vmi = await cluster("GET", f"{MACHINES}/on-n1")
-    begun = {"node": "n1", "sourceUID": vmi["metadata"]["uid"]}
+    begun = {"nodeName": "n1", "sourceUID": vmi["metadata"]["uid"]}
     made = {"identity": vmi["metadata"]["uid"], "digest": "sha256:0", "sizeBytes": 5}
     for change in (
         {"status": begun},

@@ -102,7 +102,7 @@ async def test_a_node_writes_the_status_of_checkpoints_of_its_own_vmis(cluster):
         spec = {"source": {"kind": "VirtualMachineInstance", "name": f"on-{name}"}}
         await cluster.create(checkpoints, f"of-{name}", spec=spec)
     n1, headers = node(cluster, "n1"), {"content-type": "application/merge-patch+json"}
-    status = {"status": {"node": "n1"}}
+    status = {"status": {"nodeName": "n1"}}
     assert (await n1("PATCH", f"{checkpoints}/of-n1/status", status, headers)).status == 200
     assert (await n1("PATCH", f"{checkpoints}/of-n1", status, headers)).status == 403
     assert (await n1("PATCH", f"{checkpoints}/of-n2/status", status, headers)).status == 403
@@ -113,7 +113,7 @@ async def test_a_checkpoint_of_a_node_is_no_other_nodes_when_its_source_has_move
     spec = {"source": {"kind": "VirtualMachineInstance", "name": "on-n1"}}
     await cluster.create(checkpoints, "moved", spec=spec)
     headers = {"content-type": "application/merge-patch+json"}
-    path, made = f"{checkpoints}/moved/status", {"status": {"node": "n2"}}
+    path, made = f"{checkpoints}/moved/status", {"status": {"nodeName": "n2"}}
     assert (await cluster("PATCH", path, made, headers)).status == 200
     digest = {"status": {"digest": "sha256:0"}}
     assert (await node(cluster, "n1")("PATCH", path, digest, headers)).status == 403

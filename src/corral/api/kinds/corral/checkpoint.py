@@ -34,7 +34,7 @@ class CheckpointSpec(Struct, kw_only=True):
 class CheckpointStatus(Struct, kw_only=True):
     """Observed state of the checkpoint.
 
-    node: the node that has its files, where forks can start.
+    node_name: the node that has its files, where forks can start.
     source_uid: the uid of the VMI that it is made of, once that has begun.
     creation_time: when the source stood still for it.
     identity: the uid that the hardware of the source is derived from, and that of its forks.
@@ -45,7 +45,7 @@ class CheckpointStatus(Struct, kw_only=True):
     conditions: Ready, and Failed with the reason.
     """
 
-    node: str = ""
+    node_name: str = ""
     source_uid: str = msgspec.field(default="", name="sourceUID")
     creation_time: str = ""
     identity: str = ""

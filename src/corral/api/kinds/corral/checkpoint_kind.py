@@ -9,8 +9,6 @@ from corral.api.kinds.columns import age, condition, field, number
 from corral.api.kinds.corral.checkpoint import READY, VirtualMachineCheckpoint
 from corral.api.object import Document
 
-SOURCE_KIND: Final = "VirtualMachineInstance"
-
 
 def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
     if old is None:
@@ -35,7 +33,7 @@ CHECKPOINT: Final = Kind(
     view=VirtualMachineCheckpoint,
     columns=(
         field("Source", "spec", "source", "name", description="the VMI that it is made of"),
-        field("Node", "status", "node", description="the node that has its files"),
+        field("Node", "status", "nodeName", description="the node that has its files"),
         number("Bytes", "status", "sizeBytes", description="what its files occupy"),
         condition("Ready", READY, description="whether VMIs can start from it"),
         number("Forks", "status", "forks", description="VMIs that have started from it"),

@@ -7,11 +7,10 @@ from corral.api.errors import Cause
 from corral.api.kind import Verdict, at
 from corral.api.kinds.causes import forbidden, invalid, required
 from corral.api.kinds.corral.claim import DELETE
+from corral.api.kinds.corral.label_name import check_name
 from corral.api.object import Document
 from corral.api.time import YEAR, parse_duration, parse_rfc3339
 
-LONGEST_NAME: Final = 63
-"""Characters of a label's value: the machine carries the name of its claim as a label."""
 LARGEST_INLINE: Final = 16 << 10
 """Bytes of inline user data; a Secret may hold more."""
 SHORTEST_SECONDS: Final = 1.0
@@ -35,7 +34,11 @@ def validate_claim(document: Document, old: Document | None, _user: str) -> Verd
     """
     spec = document["spec"]
     if old is None:
-        causes = [*_check_name(document), *_check_reference(spec), *_check_user_data(spec)]
+        causes = [
+            *check_name(document, "the machine carries it as a label"),
+            *_check_reference(spec),
+            *_check_user_data(spec),
+        ]
         causes += _check_duration(spec, "pendingTimeout")
     elif spec == old.get("spec"):
         return Verdict()
@@ -44,13 +47,6 @@ def validate_claim(document: Document, old: Document | None, _user: str) -> Verd
     causes += _check_duration(spec, "ttl")
     causes += _check_time(spec.get("shutdownTime"))
     return Verdict(causes)
-
-
-def _check_name(document: Document) -> Iterator[Cause]:
-    name = at(document, "metadata", "name") or ""
-    if len(name) > LONGEST_NAME:
-        fault = f"must be no more than {LONGEST_NAME} characters: the machine carries it as a label"
-        yield invalid("metadata.name", name, fault)
 
 
 def _check_reference(spec: Document) -> Iterator[Cause]:

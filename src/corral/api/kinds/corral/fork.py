@@ -16,7 +16,7 @@ def fork_annotations(checkpoint: VirtualMachineCheckpoint) -> dict[str, str]:
     """Return the annotations of a VMI that starts from a complete checkpoint, on its node."""
     return {
         START_FROM: checkpoint.metadata.name,
-        START_ON: checkpoint.status.node,
+        START_ON: checkpoint.status.node_name,
         IDENTITY: checkpoint.status.identity,
     }
 

@@ -21,7 +21,7 @@ WARM_POOL = Kind(
         field("Target", "spec", "targetRef", "name", description="the set that spares are for"),
         number("Desired", "spec", "replicas", description="desired spares"),
         number("Ready", "status", "readyReplicas", description="spares that are ready"),
-        number("Claimed", "status", "claimed", description="machines that were handed out"),
+        number("Claimed", "status", "claimedReplicas", description="machines that were handed out"),
         age(),
     ),
     default=default_warm_pool,

@@ -20,8 +20,8 @@ SPARE_LABELS: Final = (WARM_POOL_LABEL, TEMPLATE_HASH_LABEL, CHECKPOINT_SOURCE_L
 FROM_WARM_POOL: Final = "corral.dev/from-warm-pool"
 """Annotation of a VMI that has been handed out: the warm pool that it comes from."""
 
-BOOT, CHECKPOINT = "Boot", "Checkpoint"
-RUNNING, PAUSED, SAVED = "Running", "Paused", "Saved"
+FROM_BOOT, FROM_CHECKPOINT = "Boot", "Checkpoint"
+RUNNING, SAVED = "Running", "Saved"
 
 Replicas = Annotated[int, msgspec.Meta(ge=0, le=2147483647)]
 
@@ -64,7 +64,7 @@ class WarmPoolStatus(Struct, kw_only=True):
 
     replicas: spares that are neither finished nor being deleted.
     ready_replicas: those of them that are ready to be handed out.
-    claimed: machines that were handed out and still exist.
+    claimed_replicas: machines that were handed out and still exist.
     checkpoint: the VirtualMachineCheckpoint that new spares start from.
     label_selector: the selector of spares as text, for autoscalers.
     observed_generation: the generation of the spec that this status is about.
@@ -73,7 +73,7 @@ class WarmPoolStatus(Struct, kw_only=True):
 
     replicas: int = 0
     ready_replicas: int = 0
-    claimed: int = 0
+    claimed_replicas: int = 0
     checkpoint: str = ""
     label_selector: str = ""
     observed_generation: int = 0

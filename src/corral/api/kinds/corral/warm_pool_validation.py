@@ -5,14 +5,13 @@ from typing import Final
 
 from corral.api.errors import Cause
 from corral.api.kind import Verdict, at
-from corral.api.kinds.corral.warm_pool import BOOT, RUNNING, SAVED
+from corral.api.kinds.corral.label_name import check_name
+from corral.api.kinds.corral.warm_pool import FROM_BOOT, RUNNING, SAVED
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.vmi.admission import check_new_metadata, is_component, validate_spec
 from corral.api.object import Document
 from corral.api.time import YEAR, parse_duration
 
-LONGEST_NAME: Final = 63
-"""Characters of a label's value: spares carry the name of their warm pool as a label."""
 SHORTEST_AGE_SECONDS: Final = 60.0
 """The smallest ``spec.maxAge``: with less, spares would be replaced while they boot."""
 LONGEST_AGE_SECONDS: Final = 100.0 * YEAR
@@ -27,7 +26,7 @@ def default_warm_pool(document: Document) -> None:
     """Fill in what the spec leaves open, in place."""
     spec = document.get("spec")
     if isinstance(spec, dict):
-        for name, value in (("replicas", 1), ("startFrom", BOOT), ("state", RUNNING)):
+        for name, value in (("replicas", 1), ("startFrom", FROM_BOOT), ("state", RUNNING)):
             if spec.get(name) is None:
                 spec[name] = value
 
@@ -41,7 +40,13 @@ def validate_warm_pool(document: Document, old: Document | None, user: str) -> V
     spec = document["spec"]
     if old is not None and spec == old.get("spec"):
         return Verdict()
-    verdict = Verdict([*_check_name(document), *_check_source(spec), *_check_support(spec)])
+    verdict = Verdict(
+        [
+            *check_name(document, "spares carry it as a label"),
+            *_check_source(spec),
+            *_check_support(spec),
+        ]
+    )
     verdict.causes += _check_age(spec.get("maxAge"))
     if (template := spec.get("template")) is not None:
         warn = template != at(old, "spec", "template") and not is_component(user)
@@ -50,13 +55,6 @@ def validate_warm_pool(document: Document, old: Document | None, user: str) -> V
         verdict.causes += check_new_metadata(template, "spec.template.metadata", user)
         verdict.warnings += of_template.warnings
     return verdict
-
-
-def _check_name(document: Document) -> Iterator[Cause]:
-    name = at(document, "metadata", "name") or ""
-    if len(name) > LONGEST_NAME:
-        message = f"must be no more than {LONGEST_NAME} characters: spares carry it as a label"
-        yield Cause("metadata.name", message, _INVALID)
 
 
 def _check_source(spec: Document) -> Iterator[Cause]:

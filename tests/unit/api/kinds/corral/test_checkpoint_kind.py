@@ -30,7 +30,7 @@ def test_the_spec_cannot_be_changed_but_labels_can():
 def test_columns_show_where_it_is_and_whether_it_is_ready():
     shown = document(name="vm") | {
         "status": {
-            "node": "node1",
+            "nodeName": "node1",
             "sizeBytes": 5,
             "forks": 2,
             "conditions": [{"type": "Ready", "status": "True"}],

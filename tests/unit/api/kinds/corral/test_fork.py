@@ -26,7 +26,7 @@ CHECKPOINT = msgspec.convert(
     {
         "metadata": {"name": "base", "namespace": "lab"},
         "spec": {"source": {"name": "vm"}},
-        "status": {"node": "node1", "identity": "4", "sizeBytes": 1},
+        "status": {"nodeName": "node1", "identity": "4", "sizeBytes": 1},
     },
     VirtualMachineCheckpoint,
 )

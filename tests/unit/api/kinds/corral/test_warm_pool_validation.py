@@ -105,7 +105,8 @@ def test_a_refusal_names_the_field_and_what_is_supported(spec, refusal):
 def test_a_name_that_is_too_long_for_a_label_is_refused():
     assert refusals(warm_pool(name="x" * 63, targetRef=TARGET)) == []
     (refusal,) = refusals(warm_pool(name="x" * 64, targetRef=TARGET))
-    assert refusal.startswith("metadata.name: must be no more than 63 characters")
+    assert refusal.startswith("metadata.name: Invalid value: ")
+    assert "must be no more than 63 characters: spares carry it" in refusal
 
 
 def test_an_unchanged_spec_passes():
