@@ -23,10 +23,13 @@ export function duration(ms: number): string {
   return span(ms);
 }
 
+// Made once: a formatter takes longer to make than a screen of times to format.
+const TIME_OF_DAY = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const DAY = new Intl.DateTimeFormat(undefined, { month: "short", day: "numeric" });
+
 /** Return the time of day, and the date where it is not today. */
 export function clock(time: number, now: number): string {
   const date = new Date(time);
-  const clockTime = date.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit", second: "2-digit" });
-  if (new Date(now).toDateString() === date.toDateString()) return clockTime;
-  return `${date.toLocaleDateString([], { month: "short", day: "numeric" })} ${clockTime}`;
+  const clockTime = TIME_OF_DAY.format(date);
+  return new Date(now).toDateString() === date.toDateString() ? clockTime : `${DAY.format(date)} ${clockTime}`;
 }

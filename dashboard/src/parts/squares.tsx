@@ -5,6 +5,8 @@ import { MEANING, STATES, type Counts, type Machine } from "../model/machines";
 import { href } from "../model/routes";
 
 const CHUNK = 50;
+/** More machines than this are drawn smaller. */
+const MANY = 200;
 
 /** The squares of a set: one for each member, and hollow ones for those that are still to come. */
 export function Squares({ machines, missing, label }: { machines: readonly Machine[]; missing: number; label: string }) {
@@ -12,7 +14,7 @@ export function Squares({ machines, missing, label }: { machines: readonly Machi
   for (let from = 0; from < machines.length; from += CHUNK) chunks.push(machines.slice(from, from + CHUNK));
   const absent = Math.max(0, Math.min(missing, CHUNK));
   return (
-    <ul class="squares" aria-label={label}>
+    <ul class={`squares${machines.length > MANY ? " many" : ""}`} aria-label={label}>
       {chunks.map((chunk, index) => (
         <Chunk key={index} machines={chunk} />
       ))}

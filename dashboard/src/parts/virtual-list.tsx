@@ -1,9 +1,20 @@
 /** A long list of which only the rows on the screen exist. Rows are equally high. */
 
 import type { ComponentChildren } from "preact";
+import { memo } from "preact/compat";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 
 const SPARE_ROWS = 8;
+
+/** One row, which is drawn anew only when its item is another. */
+const Row = memo(
+  ({ item, index, render }: { item: unknown; index: number; render: (item: unknown) => ComponentChildren }) => (
+    <div class="row" role="row" aria-rowindex={index + 2}>
+      {render(item)}
+    </div>
+  ),
+  (before, now) => before.item === now.item && before.index === now.index,
+);
 
 export function VirtualList<T>(props: {
   items: readonly T[];
@@ -55,9 +66,7 @@ export function VirtualList<T>(props: {
         <div ref={space} class="space" role="rowgroup">
           <div ref={moved} class="moved" role="presentation">
             {items.slice(first, last).map((item, index) => (
-              <div key={keyOf(item)} class="row" role="row" aria-rowindex={first + index + 2}>
-                {render(item)}
-              </div>
+              <Row key={keyOf(item)} item={item} index={first + index} render={render as (item: unknown) => ComponentChildren} />
             ))}
           </div>
         </div>

@@ -91,10 +91,13 @@ function Rows() {
   );
 }
 
+/** Sets with more machines get a bar as wide as the page. */
+const LARGE = 60;
+
 const RowCard = memo(({ row }: { row: Row }) => {
   const title = KINDS[row.kind].title;
   return (
-    <li class="card set">
+    <li class={`card set${row.machines.length > LARGE ? " large" : ""}`}>
       <div class="what">
         <a class="name" href={href("set", row.kind, row.namespace, row.name)}>
           {row.name}
