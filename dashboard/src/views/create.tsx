@@ -97,7 +97,7 @@ function Fields({ form, change }: { form: Form; change: (part: Partial<Form>) =>
       <div class="pair">
         <label>
           Name
-          <input value={form.name} required pattern="[a-z0-9]([-a-z0-9]*[a-z0-9])?" maxLength={63} autocomplete="off" onInput={(event) => change({ name: event.currentTarget.value })} />
+          <input value={form.name} required pattern="[a-z0-9]([a-z0-9\-]*[a-z0-9])?" maxLength={63} autocomplete="off" onInput={(event) => change({ name: event.currentTarget.value })} />
         </label>
         <label>
           Namespace
