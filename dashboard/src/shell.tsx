@@ -201,7 +201,7 @@ function Connection({ world }: { world: World }) {
     <>
       {error && (
         <p class="notice error" role="alert">
-          {error} What is shown is the last that was known.
+          {error.replace(/\.$/, "")}. What is shown is the last that was known.
         </p>
       )}
       {forbidden.includes("vmis") && (

@@ -11,6 +11,7 @@ const PAGE = "500";
 const PROTOCOL = "json.k8s.io";
 const SHORTEST_PAUSE_MS = 500;
 const LONGEST_PAUSE_MS = 10_000;
+const SHORTEST_WATCH_MS = 1_000;
 /** Between two lists where something between the page and the server carries no WebSockets. */
 const POLL_MS = 3_000;
 
@@ -37,6 +38,7 @@ export class Watch {
   readonly #sink: Sink;
   readonly #abort = new AbortController();
   #failures = 0;
+  #refusals = 0;
   #version = "";
 
   constructor(client: Client, path: string, sink: Sink) {
@@ -52,14 +54,14 @@ export class Watch {
     while (!this.#stopped) {
       try {
         if (relist) await this.#list();
+        const began = performance.now();
         const ending = await this.#follow();
         if (this.#stopped) return;
         // A watch that the server ends in time goes on where it was.
         relist = ending !== "again";
-        if (ending === "refused") {
-          this.#sink.phase("polling");
-          await this.#pause(POLL_MS);
-        }
+        if (ending === "refused") await this.#afterRefusal();
+        // Whatever ends watches at once must not be asked without a pause.
+        else if (performance.now() - began < SHORTEST_WATCH_MS) await this.#pause(this.#backOff());
       } catch (error) {
         if (this.#stopped) return;
         relist = true;
@@ -78,6 +80,14 @@ export class Watch {
 
   get #stopped(): boolean {
     return this.#abort.signal.aborted;
+  }
+
+  /** The first refusal may be that of a server that is down, which the next list finds out. */
+  async #afterRefusal(): Promise<void> {
+    this.#refusals += 1;
+    if (this.#refusals === 1) return;
+    this.#sink.phase("polling");
+    await this.#pause(POLL_MS);
   }
 
   async #list(): Promise<void> {
@@ -110,6 +120,7 @@ export class Watch {
       socket.onopen = () => {
         ending = "again";
         this.#failures = 0;
+        this.#refusals = 0;
         this.#sink.phase("live");
       };
       socket.onmessage = (message: MessageEvent<string | ArrayBuffer>) => {
