@@ -16,6 +16,7 @@ NAMES = (
     "ready",
     "api",
     "watches",
+    "dashboard",
     "fairness",
     "churn",
     "replicas",

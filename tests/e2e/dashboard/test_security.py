@@ -1,0 +1,115 @@
+"""Names, annotations, events and field managers that try to be markup."""
+
+import json
+
+import pytest
+from playwright.sync_api import expect
+from tests.cluster import until
+from tests.conformance.api import KUBEVIRT
+from tests.e2e.dashboard.conftest import ROOT, go
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+
+expect.set_options(timeout=60_000)
+ATTACK = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
+LINK = "javascript:document.title='taken'"
+MACHINES = f"{KUBEVIRT}/namespaces/default/virtualmachineinstances"
+VIEWS = (
+    "fleet",
+    "machines",
+    "machine/default/{}",
+    "set/sets/default/testreplicaset",
+    "activity",
+    "nodes",
+    "images",
+    "create",
+)
+
+
+@pytest.fixture(scope="module")
+def machine(user):
+    """A machine whose every free text is an attack."""
+    user.kubectl("apply", "-f", str(ROOT / "examples/testreplicaset.yaml"))
+    path = f"{KUBEVIRT}/namespaces/default/virtualmachineinstancereplicasets/testreplicaset"
+    until(
+        "its machines run",
+        lambda: user.one.call("GET", path).get("status", {}).get("readyReplicas"),
+    )
+    found = user.items("vmi")[0]
+    name, uid = found["metadata"]["name"], found["metadata"]["uid"]
+    for target in (path, f"{MACHINES}/{name}"):
+        user.one.call(
+            "PATCH",
+            f"{target}?fieldManager={'%3Cimg%20src=x%20onerror=alert(1)%3E'}",
+            {"metadata": {"annotations": {"note": ATTACK, "link": LINK}}},
+            "application/merge-patch+json",
+        )
+    user.one.call(
+        "POST",
+        "/api/v1/namespaces/default/events",
+        {
+            "metadata": {"generateName": "attack-"},
+            "involvedObject": {
+                "apiVersion": "kubevirt.io/v1",
+                "kind": "VirtualMachineInstance",
+                "namespace": "default",
+                "name": name,
+                "uid": uid,
+            },
+            "type": "Warning",
+            "reason": ATTACK[:100],
+            "message": ATTACK,
+            "source": {"component": ATTACK[:100]},
+            "firstTimestamp": "2030-01-01T00:00:00Z",
+            "lastTimestamp": "2030-01-01T00:00:00Z",
+            "count": 1,
+        },
+    )
+    node = user.items("nodes")[0]["metadata"]["name"]
+    user.one.call(
+        "PATCH",
+        f"/api/v1/nodes/{node}",
+        {"metadata": {"annotations": {"note": ATTACK}}},
+        "application/merge-patch+json",
+    )
+    return name
+
+
+def test_hostile_text_is_text_in_every_view(machine, open_page):
+    page = open_page()
+    title = page.title()
+    for view in VIEWS:
+        go(page, view.format(machine))
+        expect(page.get_by_role("main").get_by_role("heading").first).to_be_visible()
+        for tab in page.get_by_role("tab").all():
+            tab.click()
+        assert page.locator("img[src=x]").count() == 0, view
+        assert page.locator(f'a[href^="{LINK[:11]}"]').count() == 0, view
+    go(page, "activity")
+    expect(page.get_by_role("main")).to_contain_text("<img src=x onerror")
+    assert page.title() == title or "taken" not in page.title()
+
+
+def test_inline_scripts_and_styles_are_refused(open_page, faults):
+    page = open_page()
+    blocked = page.evaluate(
+        """() => new Promise((resolve) => {
+            const seen = [];
+            document.addEventListener("securitypolicyviolation", (each) => {
+                seen.push(each.effectiveDirective);
+                if (seen.length === 3) resolve(seen);
+            });
+            const script = document.createElement("script");
+            script.textContent = "document.title = 'taken'";
+            document.body.append(script);
+            const style = document.createElement("style");
+            style.textContent = "body { display: none }";
+            document.body.append(style);
+            const image = document.createElement("img");
+            image.src = "https://127.0.0.2/";
+            document.body.append(image);
+        })"""
+    )
+    assert set(blocked) == {"script-src-elem", "style-src-elem", "img-src"}, json.dumps(blocked)
+    assert "taken" not in page.title()
+    faults.clear()
