@@ -42,7 +42,7 @@ const OTHER: Rule = { pattern: /./, what: "cannot start", remedy: "Open the mach
 export function problemsOf(world: World, fleet: Fleet): Problem[] {
   const problems = [
     ...nodeProblems(world.nodes.items),
-    ...machineProblems(fleet),
+    ...machineProblems(fleet.sorted),
     ...setProblems(fleet),
     ...warmPoolProblems(world.warmPools.items),
     ...claimProblems(world.claims.items),
@@ -83,9 +83,14 @@ function nodeProblems(nodes: readonly KubeObject[]): Problem[] {
   });
 }
 
-function machineProblems(fleet: Fleet): Problem[] {
+/** Return what is wrong with one machine; undefined if it starts, runs or has ended well. */
+export function problemOf(machine: Machine): Problem | undefined {
+  return machineProblems([machine])[0];
+}
+
+function machineProblems(machines: readonly Machine[]): Problem[] {
   const groups = new Map<string, { rule: Rule; machines: Machine[] }>();
-  for (const machine of fleet.sorted) {
+  for (const machine of machines) {
     if (machine.state !== "failed" && machine.state !== "waiting") continue;
     const rule = machine.state === "failed" && !/CrashLoop|again and again/.test(machine.detail) ? failure() : ruleFor(machine);
     const owner = machine.owner ? `${machine.owner.kind}/${machine.owner.name}` : machine.name;
@@ -94,7 +99,7 @@ function machineProblems(fleet: Fleet): Problem[] {
     if (group) group.machines.push(machine);
     else groups.set(key, { rule, machines: [machine] });
   }
-  return [...groups].map(([key, { rule, machines }]) => groupProblem(key, rule, machines));
+  return [...groups].map(([key, group]) => groupProblem(key, group.rule, group.machines));
 }
 
 function failure(): Rule {

@@ -16,7 +16,7 @@ import { isAbout } from "../model/activity";
 import { setKindOf } from "../model/fleet";
 import { imageOf, type Machine } from "../model/machines";
 import { bytes, parseQuantity, processors } from "../model/quantity";
-import { problemsOf } from "../model/problems";
+import { problemOf } from "../model/problems";
 import { href } from "../model/routes";
 import { timelineOf, type Stage } from "../model/timeline";
 import { duration } from "../model/time";
@@ -103,10 +103,7 @@ function ForkControls({ machine }: { machine: Machine }) {
 }
 
 function Trouble({ machine }: { machine: Machine }) {
-  const { world, fleet } = useApp();
-  if (machine.state !== "failed" && machine.state !== "waiting") return null;
-  const alone = { ...fleet, sorted: [{ ...machine, owner: undefined }], rows: [] };
-  const problem = problemsOf({ ...world, nodes: { ...world.nodes, items: [] }, warmPools: world.checkpoints, claims: { ...world.claims, items: [] } }, alone).find((each) => each.key.startsWith("machine/"));
+  const problem = problemOf(machine);
   if (!problem) return null;
   return (
     <section class="problems" aria-label="What is wrong">
