@@ -379,7 +379,7 @@ async def offer_disks(monitor: Monitor, directory: Path, nodes: Sequence[str]) -
 
 
 async def receive(
-    monitor: Monitor, memory: socket.socket, sender: socket.socket | None, *, offers: bool
+    monitor: Monitor, memory: socket.socket, sender: socket.socket | None = None, *, offers: bool
 ) -> None:
     """Read a guest's memory to its end; ``offers``: whether disks are.  Raises GuestError.
 

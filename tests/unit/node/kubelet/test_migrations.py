@@ -100,6 +100,20 @@ def test_a_target_has_one_control_stream_the_latest(targets):
             assert msgspec.json.decode(control.receive_bytes(), type=Report).failure == "enough"
 
 
+def test_the_end_of_the_stream_of_memory_reaches_qemu_which_holds_both_ends(targets):
+    memory = f"{MIGRATIONS_PATH}?migration=m&stream=memory"
+    with client(SOURCE, targets=targets).websocket_connect(memory) as stream:
+        target = targets.find("m")
+        target.memory.setblocking(True)
+        stream.send_bytes(b"page")
+        stream.close()
+        with target.memory, target.sender:
+            received = b""
+            while part := target.memory.recv(1 << 10):
+                received += part
+    assert received == b"page"
+
+
 @pytest.mark.parametrize("caller", [TARGET, OTHER])
 def test_no_other_node_reaches_a_target(targets, caller):
     code, message = denial(client(caller, targets=targets), CONTROL)

@@ -270,6 +270,14 @@ async def test_disks_are_offered_no_longer_than_memory_comes(pair, offers):
     assert pair[0].fileno() == -1
 
 
+async def test_qemu_holds_the_other_end_of_the_stream_while_memory_comes(pair):
+    fake = Fake({"migrate-incoming": [status("active"), status("completed")]})
+    await receive(fake, pair[0], pair[1], offers=False)
+    assert fake.commands[-4:] == ["getfd", "getfd", "migrate-incoming", "closefd"]
+    assert fake.arguments["closefd"] == {"fdname": "sender"}
+    assert {each.fileno() for each in pair} == {-1}
+
+
 @pytest.mark.parametrize("end", [status("failed"), {"event": "END"}])
 async def test_memory_that_is_not_complete_is_not_received(pair, end):
     fake = Fake({"migrate-incoming": [status("active"), end]})
