@@ -26,6 +26,7 @@ FIRST = [
         "e2e/test_hotplug.py",
         "faults/test_saved_memory_kill.py",
         "e2e/hosts/test_backends.py",
+        "e2e/hosts/test_wireguard.py",
         "e2e/test_storage.py",
         "e2e/test_services.py",
         "e2e/hosts/test_failures.py",
