@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 import time
 from pathlib import Path
 
@@ -84,6 +85,14 @@ def in_guest(user, name: str, command: str) -> str:
     return user.kubectl("exec", pod, "--", "sh", "-c", command)
 
 
+def host_key(user, name: str) -> str:
+    """Return the key by which the SSH server of a guest shows itself."""
+    address = user.get("vmi", name)["status"]["interfaces"][0]["ipAddress"]
+    command = ["ssh-keyscan", "-t", "ed25519", "-T", "60", address]
+    scanned = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return scanned.split()[2]
+
+
 def test_forks_of_a_running_machine_have_identities_of_their_own(user):
     user.kubectl("create", "-f", "-", input=json.dumps(MACHINE))
     until("the guest is up", lambda: is_up(user, "vm"))
@@ -91,6 +100,7 @@ def test_forks_of_a_running_machine_have_identities_of_their_own(user):
     boot = in_guest(user, "vm", "cat /proc/sys/kernel/random/boot_id")
     in_guest(user, "vm", f"mkdir {HELD}; mount -t tmpfs none {HELD}; {FILL}")
     held = in_guest(user, "vm", f"md5sum {HELD}/file")
+    assert host_key(user, "vm")  # its SSH server has made one
     user.corral("fork", "vm", "--count", "2")
     names = [one["metadata"]["name"] for one in user.items("vmi")]
     forks = [name for name in names if name != "vm"]
@@ -109,6 +119,7 @@ def test_forks_of_a_running_machine_have_identities_of_their_own(user):
     assert len(numbers) == 3
     addresses = {one["status"]["interfaces"][0]["ipAddress"] for one in user.items("vmi")}
     assert len(addresses) == 3
+    assert len({host_key(user, name) for name in (*forks, "vm")}) == 3
     in_guest(user, forks[0], "echo changed > /root/note; sync")
     assert in_guest(user, "vm", "hostname; cat /root/note").split() == ["vm", "kept"]
     assert in_guest(user, forks[1], "cat /root/note").strip() == "kept"

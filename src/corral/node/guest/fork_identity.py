@@ -5,8 +5,8 @@ and random numbers.  Without an agent that may run programs it keeps them, which
 """
 
 import asyncio
+import base64
 import os
-import struct
 import time
 from typing import Final
 
@@ -16,63 +16,41 @@ from corral.api.kinds.vmi.fork_state import RENEWED, SHARED
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import GuestError
 from corral.node.machine.lifecycle import Machine
+from corral.node.reseed_program import RESEED
 from corral.node.state.events import MachineEvents
+from corral.node.state.machine_state import IDENTITY_SECONDS
 
-AGENT_SECONDS: Final = 30.0
+AGENT_SECONDS: Final = IDENTITY_SECONDS
 """Time for the agent to connect, after which an event reports that it has not."""
 _SEED_BYTES: Final = 512
 _RETRY_SECONDS: Final = 30.0
 
-_CODE: Final = bytes.fromhex(
-    "b836000000"  # mov eax, 54       ioctl
-    "bb01000000"  # mov ebx, 1        of the standard output
-    "b907520000"  # mov ecx, 0x5207   RNDRESEEDCRNG
-    "31d2"  # xor edx, edx
-    "cd80"  # int 0x80
-    "89c3"  # mov ebx, eax
-    "f7db"  # neg ebx                 the error number is the exit code
-    "b801000000"  # mov eax, 1        exit
-    "cd80"  # int 0x80
-)
-_BASE: Final = 0x10000
-_HEADERS: Final = 0x34 + 0x20
-_SIZE: Final = _HEADERS + len(_CODE)
-RESEED: Final = (
-    b"\x7fELF\x01\x01\x01".ljust(16, b"\0")
-    + struct.pack("<HHIIIIIHHHHHH", 2, 3, 1, _BASE + _HEADERS, 0x34, 0, 0, 0x34, 0x20, 1, 0, 0, 0)
-    + struct.pack("<IIIIIIII", 1, 0, _BASE, _BASE, _SIZE, _SIZE, 5, 0x1000)
-    + _CODE
-)
-"""A program for Linux on x86, of 32 and 64 bits, that reseeds the kernel's random numbers.
-
-It is for guests without Perl and Python.  Without RNDRESEEDCRNG, Linux uses what is written to
-/dev/urandom only at its next reseed, up to a minute later: forks would draw the same numbers.
-"""
-
 SCRIPT: Final = """
-name=$1 id=$2
+name=$1 id=$2 program_text=$3 now=$4 host_keys=
 fail() { echo "$1" >&2; exit 1; }
 reseed() {
+    [ -x /usr/lib/demo/reseed ] && /usr/lib/demo/reseed > /dev/urandom && return
     for run in 'perl -e exit(!ioctl(STDOUT,0x5207,0))' \\
         'python3 -c __import__("fcntl").ioctl(1,0x5207)'; do
         command -v "${run%% *}" > /dev/null && $run > /dev/urandom 2> /dev/null && return
     done
     for place in /run /tmp /var/tmp; do
         program=$place/corral-reseed.$$
-        printf "$1" > $program && chmod 700 $program && $program > /dev/urandom && done=1
+        printf "$program_text" > $program && chmod 700 $program && $program > /dev/urandom && done=1
         rm -f $program
         [ -z "$done" ] || return 0
     done 2> /dev/null
     return 1
 }
-cat > /dev/urandom
-reseed "$3" || fail "the kernel cannot be made to reseed its random numbers"
-date -s "@$4" > /dev/null || fail "its clock cannot be set"
-hostname "$name"
+read -r seed && echo "$seed" > /dev/urandom
+reseed || fail "the kernel cannot be made to reseed its random numbers"
+date -s "@$now" > /dev/null || fail "its clock cannot be set"
+{ echo "$name" > /proc/sys/kernel/hostname; } 2> /dev/null || hostname "$name"
 [ ! -e /etc/hostname ] || echo "$name" > /etc/hostname
 if [ -r /usr/lib/demo/name ]; then . /usr/lib/demo/name; name_host "$name"; fi
 [ ! -e /etc/machine-id ] || echo "$id" > /etc/machine-id
-if [ -n "$(ls /etc/ssh/ssh_host_*_key 2> /dev/null)" ]; then
+set -- /etc/ssh/ssh_host_*_key
+if [ -e "$1" ]; then
     new=$(mktemp -d /etc/ssh/new.XXXXXX) && mkdir -p $new/etc/ssh &&
         ssh-keygen -A -f $new > /dev/null && ls $new/etc/ssh/ssh_host_*_key > /dev/null ||
         fail "ssh-keygen makes no new host keys"
@@ -83,16 +61,21 @@ if [ -n "$(ls /etc/ssh/ssh_host_*_key 2> /dev/null)" ]; then
         systemctl try-restart $service || rc-service $service restart
     done 2> /dev/null
 fi
-if [ -n "$(ls /etc/dropbear/*_host_key 2> /dev/null)" ]; then
-    rm -f /etc/dropbear/*_host_key
-    killall dropbear
-    dropbear -R || fail "dropbear does not start again"
+set -- /etc/dropbear/*_host_key
+if [ -e "$1" ]; then
+    rm -f "$@"
+    if [ "$host_keys" != by_connection ]; then
+        killall dropbear
+        dropbear -R || fail "dropbear does not start again"
+    fi
 fi
 exit 0
 """
-"""Arguments: host name, machine-id, ``RESEED`` for printf, and the time; input: random bytes.
+"""Arguments: host name, machine-id, ``RESEED`` for printf, the time; input: a line of random text.
 
-The agent's own command for the clock needs hwclock, which small guests lack.
+A guest that has just gone on runs code that QEMU has not translated yet: each program that is
+started takes longer than all builtins of the shell together, hence no cat, ls and hostname.  The
+agent's own command for the clock needs hwclock, which small guests lack.
 """
 
 
@@ -123,7 +106,7 @@ async def _failure(machine: Machine, vmi: VirtualMachineInstance) -> str:
         program = "".join(f"\\{byte:03o}" for byte in RESEED)
         arguments = (host_name(vmi), machine_id, program, str(round(time.time())))
         command = ("/bin/sh", "-c", SCRIPT, "sh", *arguments)
-        done = await agent.run(command, os.urandom(_SEED_BYTES))
+        done = await agent.run(command, base64.b64encode(os.urandom(_SEED_BYTES)) + b"\n")
     except GuestError as error:
         return str(error)
     if not done.exit_code:

@@ -153,6 +153,8 @@ class Machine:
         self._synced = asyncio.Event()
         if record.stage in {Stage.DEFINED, Stage.ENDED}:
             self._synced.set()  # no earlier agent has started a guest
+        self.record_fork = self._state.record_fork
+        self.until_identified = self._state.until_identified
         self._guest_info_due = Signal()
         self._stop = Signal()
         self._bounds = record.bounds
@@ -222,10 +224,6 @@ class Machine:
         if self.record.stage not in runs_nothing and not self.facts.fenced:
             self._state.record_cause(fenced=FENCED_MESSAGE)
             self.stop(0)
-
-    def record_fork(self, reason: str, message: str = "", *, source: str = "") -> None:
-        """Record whether the guest of a fork still has the identity of another VMI, ``source``."""
-        self._state.record_fork(reason, message, source=source)
 
     def mark_exclusive(self) -> None:
         """Record that two of it must never run."""
@@ -508,12 +506,14 @@ class Machine:
         await self._limits.change(self._bounds, guest)
 
     async def _wait_for_boot(self, guest: Guest, slot: Slot) -> None:
-        await slot.release_at(guest.booted(self._limits.processors), self.agent_up.wait())
+        agent_is_free = self._state.until_agent_is_free(self.agent_up)
+        await slot.release_at(guest.booted(self._limits.processors), agent_is_free)
         self._booting = False
         self._on_step("booted")
 
     async def _refresh_guest_info(self, guest: Guest) -> None:
         """Query the guest for its addresses, if there is an agent."""
+        await self.until_identified()
         if self.facts.agent_connected:
             await self._query_guest_info(guest)
             await asyncio.sleep(_GUEST_INFO_PAUSE_SECONDS)

@@ -64,6 +64,7 @@ class Prober:
             return
         if machine.facts.unhealthy:  # recorded by an earlier manager
             machine.stop_unhealthy(machine.facts.unhealthy, guest_seconds(vmi))
+        await machine.until_identified()
         ready, alive = vmi.spec.readiness_probe, vmi.spec.liveness_probe
         async with asyncio.TaskGroup() as group:
             if ready is not None:

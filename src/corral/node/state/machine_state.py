@@ -9,7 +9,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from corral.api.kinds.vmi.fork_state import RENEWED
+from corral.aio import Signal, wait_at_most
+from corral.api.kinds.vmi.fork_state import PENDING, RENEWED
 from corral.node.hypervisor import Change, Guest, GuestError, StuckError
 from corral.node.state import machine_record as records
 from corral.node.state.events import MachineEvents
@@ -37,6 +38,8 @@ OnStep = Callable[[str], None]
 
 log = structlog.get_logger()
 
+IDENTITY_SECONDS: Final = 30.0
+"""Time for the guest of a fork to get an identity of its own, before it is probed and queried."""
 IDENTITY_RENEWED: Final = "identity renewed"
 """Step of a fork whose guest has an identity of its own."""
 
@@ -69,6 +72,7 @@ class MachineState:
         self.step = step
         self.turn = asyncio.Lock()
         """Held while its memory is saved, sent, or copied: by one part at a time."""
+        self._identity_settled = Signal()
         self.vcpus = asyncio.Lock()
         """Held while vCPUs are stopped and run again, so that nobody else's request is undone."""
 
@@ -154,6 +158,21 @@ class MachineState:
         self.set_facts(replace(self.facts, fork=ForkState(reason, message)))
         if reason == RENEWED:
             self.step(IDENTITY_RENEWED)
+        self._identity_settled.set()
+
+    async def until_identified(self) -> None:
+        """Wait while the guest of a fork is about to get an identity of its own.
+
+        What its guest does meanwhile delays that, and is done in the name of another one.  Return
+        also once it has failed, or takes too long.
+        """
+        if self.record.fork == PENDING:
+            await wait_at_most(self._identity_settled, IDENTITY_SECONDS)
+
+    async def until_agent_is_free(self, agent_up: Signal) -> None:
+        """Wait until the agent has connected and, in a fork, has renewed the guest's identity."""
+        await agent_up.wait()
+        await self.until_identified()
 
     def mark_exclusive(self) -> None:
         """Record that two of it must never run."""

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from corral.aio import Background
+from corral.api.kinds.vmi.fork_state import PENDING, RENEWED
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.fencing.watchdog import FENCED
 from corral.node.hollow.hypervisor import Behaviour, Hollow, HollowGuest
@@ -232,6 +233,34 @@ async def test_guest_info_is_queried_until_it_has_addresses(machine_of, limits, 
         await asyncio.sleep(100)
         assert queried == [0, 1, 3, 7]
         assert machine.facts.guest_info.interfaces
+
+
+async def test_a_fork_gets_its_identity_before_other_queries_and_other_boots(
+    machine_of, limits, monkeypatch, boot_slots
+):
+    queried = []
+
+    async def query_guest_info(_guest):
+        queried.append(True)
+
+    async def booted(_guest, _processors):
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(HollowGuest, "query_guest_info", query_guest_info)
+    monkeypatch.setattr(HollowGuest, "booted", booted)
+    limits.stopped = False
+    await boot_slots.acquire(lambda _size: None)
+    machine = machine_of(stage=Stage.DEFINED, fork=PENDING, fork_of="default/other")
+    async with running(machine):
+        await machine.agent_up.wait()
+        next_slot = asyncio.create_task(boot_slots.acquire(lambda _size: None))
+        await asyncio.sleep(5)
+        assert queried == []
+        assert not next_slot.done()
+        machine.record_fork(RENEWED)
+        await asyncio.sleep(0.1)
+        assert queried == [True]
+        assert next_slot.done()
 
 
 async def test_an_adopted_machine_is_synced_once_its_guest_is_found(machine_of, limits):

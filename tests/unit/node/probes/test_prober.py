@@ -59,6 +59,11 @@ class Machine:
         self.ended_within = None
         """The grace that it was given."""
         self.guest = SimpleNamespace(agent=self.agent)
+        self.identified = asyncio.Event()
+        self.identified.set()
+
+    async def until_identified(self):
+        await self.identified.wait()
 
     def set_facts(self, facts):
         self.facts = facts
@@ -189,6 +194,19 @@ async def test_probes_keep_to_their_delay_and_period(machine, recorder):
     assert seconds_of(machine.agent) == [20, 25, 30, 35]
     assert machine.facts.ready is True
     assert not recorder.said
+
+
+@pytest.mark.looptime
+async def test_a_fork_is_probed_once_it_has_an_identity_of_its_own(machine, recorder):
+    machine.identified.clear()
+    async with Background() as tasks:
+        vmi = instance(readinessProbe={"guestAgentPing": {}})
+        tasks.start(Prober(vmi, Ports(None), recorder).run(machine), name="probes")
+        await asyncio.sleep(7)
+        assert not machine.agent.probes
+        machine.identified.set()
+        await asyncio.sleep(0.1)
+        assert seconds_of(machine.agent) == [7]
 
 
 @pytest.mark.looptime

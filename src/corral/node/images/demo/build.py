@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from corral.node.images.demo import contents, deb, kernel, loader, lz4, packages, parameters
 from corral.node.images.demo.disk import write_disk
 from corral.node.images.demo.errors import DemoError
+from corral.node.reseed_program import RESEED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,11 +41,11 @@ async def build_demo(target: Path, *, cache: Path, progress: Callable[[str], Non
 
 
 def demo_recipe_digest(cache: Path | None = None) -> str:
-    """Return a digest of this package's files and of the names of the Debian packages.
+    """Return a digest of the files of this package, of RESEED, and of the names of Debian packages.
 
     Without a `cache`, or before the first build, the Debian packages' versions do not count.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(RESEED)
     with as_file(resources(__package__)) as directory:
         for path in sorted(_recipe_files(directory)):
             digest.update(f"{path.relative_to(directory)}\n".encode() + path.read_bytes())

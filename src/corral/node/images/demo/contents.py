@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from corral.node.images.demo import cpio, modules
 from corral.node.images.demo.errors import DemoError
+from corral.node.reseed_program import RESEED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -116,6 +117,7 @@ def root(files: Mapping[str, bytes]) -> list[cpio.Entry]:
     ]
     for path in sorted(path for path in files if path.startswith("boot/vmlinuz-")):
         entries += _modules(files, path.removeprefix("boot/vmlinuz-"), MODULES)
+    entries.append(cpio.file("usr/lib/demo/reseed", RESEED, 0o755))
     return cpio.complete(entries + _own("guest"))
 
 

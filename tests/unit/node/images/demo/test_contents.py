@@ -28,6 +28,8 @@ def test_the_root_holds_programs_links_modules_and_the_guests_own_files():
     assert f"lib/modules/{RELEASE}/vfat.ko" in root
     assert b"alias fs-vfat vfat" in root[f"lib/modules/{RELEASE}/modules.alias"].content
     assert root["sbin/init"].mode == 0o100755
+    assert root["usr/lib/demo/reseed"].mode == 0o100755
+    assert root["usr/lib/demo/reseed"].content.startswith(b"\x7fELF")
     assert root["etc/shadow"].mode == 0o100600
 
 
