@@ -1,6 +1,7 @@
-"""Names, annotations, events and field managers that try to be markup."""
+"""Names, annotations, events, field managers and console bytes that try to be markup."""
 
 import json
+import re
 
 import pytest
 from playwright.sync_api import expect
@@ -88,6 +89,32 @@ def test_hostile_text_is_text_in_every_view(machine, open_page):
     go(page, "activity")
     expect(page.get_by_role("main")).to_contain_text("<img src=x onerror")
     assert page.title() == title or "taken" not in page.title()
+
+
+def test_console_bytes_stay_in_the_console(machine, open_page):
+    """The simulated guest echoes what is typed: markup, a title, a link, and a clipboard."""
+    page = open_page(f"machine/default/{machine}")
+    page.get_by_role("tab", name="Console").click()
+    expect(page.get_by_role("main")).to_contain_text("hollow login:")
+    typed(
+        page,
+        f"{ATTACK}\x1b]0;taken\x07\x1b]8;;{LINK}\x07click\x1b]8;;\x07\x1b]52;c;dGFrZW4=\x07done.",
+    )
+    expect(page.get_by_role("main")).to_contain_text("done.")
+    assert page.locator("img[src=x]").count() == 0
+    page.get_by_text("click").first.click(force=True)  # below the layer that takes clicks
+    assert "taken" not in page.title()
+    assert page.url.endswith(f"/machine/default/{machine}/console")
+
+
+def typed(page, text):
+    """Type into a terminal, with the keys of control characters."""
+    keys = {"\x1b": "Escape", "\x07": "Control+g"}
+    for part in re.split("([\x1b\x07])", text):
+        if part in keys:
+            page.keyboard.press(keys[part])
+        else:
+            page.keyboard.type(part)
 
 
 def test_inline_scripts_and_styles_are_refused(open_page, faults):
