@@ -1,6 +1,7 @@
 """Forks of a real guest, by the commands of a user: each answers by a name of its own."""
 
 import json
+import os
 import re
 import subprocess
 import time
@@ -129,6 +130,31 @@ def test_forks_of_a_running_machine_have_identities_of_their_own(user):
     assert abs(int(in_guest(user, forks[1], "date -u +%s")) - time.time()) < 20
     [checkpoint] = user.items("vmcheckpoint")
     assert checkpoint["status"]["forks"] == 2
+    occupied = re.search(r"1, (\d+) MiB on disk, (\d+) MiB of memory", user.corral("status"))
+    assert all(10 < int(each) < 128 for each in occupied.groups())
+
+
+def test_a_vmi_boots_from_now_on_if_one_byte_of_the_checkpoint_has_changed(user):
+    [checkpoint] = user.items("vmcheckpoint")
+    name, uid = checkpoint["metadata"]["name"], checkpoint["metadata"]["uid"]
+    forks = [each for each in user.items("vmi") if each["metadata"]["name"] != "vm"]
+    user.kubectl("delete", "vmi", *(each["metadata"]["name"] for each in forks))
+    [memory] = user.one.directory.glob(f"nodes/*/checkpoints/{uid}/memory")
+    until("no fork shares its memory", lambda: "0 MiB of memory" in user.corral("status"))
+    before = memory.stat()
+    with memory.open("r+b") as file:
+        file.seek(before.st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(before.st_size // 2)
+        file.write(bytes([byte ^ 1]))
+    os.utime(memory, ns=(before.st_atime_ns, before.st_mtime_ns))
+    metadata = {"name": "late", "annotations": {"corral.dev/start-from": name}}
+    user.kubectl("create", "-f", "-", input=json.dumps({**MACHINE, "metadata": metadata}))
+    until("it boots", lambda: "ForkFailed" in reasons(user, "late"))
+    user.kubectl("wait", "vmcheckpoint", name, "--for", "condition=Failed", "--timeout", "60s")
+    assert "Damaged" in reasons(user, name)
+    until("its files are gone", lambda: not memory.exists())
+    user.kubectl("delete", "vmi", "late")
 
 
 SET = {
