@@ -15,8 +15,10 @@ PATIENT = {"periodSeconds": 4, "timeoutSeconds": 4, "failureThreshold": 5}
 """Probes do not time out a guest that is slow because others have the processors."""
 BOOT = 80
 """Seconds that three guests have to boot together, beside those of another module."""
-STARVE = ("sh", "-c", "watchdog -T 2 /dev/watchdog && sleep 1 && killall -9 watchdog")
-"""Feeds the watchdog, and then no more."""
+STARVE = (
+    "sh", "-c", "(watchdog -T 2 /dev/watchdog && sleep 1 && killall -9 watchdog) >/dev/null 2>&1 &"
+)  # fmt: skip
+"""Feeds the watchdog, and then no more; it does not wait for that, as the guest ends with it."""
 MACHINES = f"{KUBEVIRT}/namespaces/default/virtualmachineinstances"
 CORE = "/api/v1/namespaces/default"
 
@@ -102,7 +104,9 @@ class Site:
         return (condition, "True") in [(one["type"], one["status"]) for one in found]
 
     def await_agent(self, app: str) -> None:
+        """Wait until it runs commands: it is connected before, while its guest still boots."""
         until(f"the agent of {app} is there", lambda: self.holds(app, "AgentConnected"))
+        until("it answers", lambda: self.run(app, "echo", "well", check=False) == "well\n")
 
     def run(self, app: str, *command: str, check: bool = True) -> str:
         """Run a command in the machine of an app."""
@@ -122,7 +126,7 @@ class Site:
 
     def starve(self, app: str, deed: str) -> None:
         """Let a guest feed its watchdog no more, and wait for the event."""
-        self.run(app, *STARVE, check=False)
+        self.run(app, *STARVE)
         message = f"The guest no longer feeds its watchdog: {deed}."
         until("it is reported", lambda: message in self.said("WatchdogExpired"))
 

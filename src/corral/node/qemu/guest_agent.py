@@ -46,6 +46,9 @@ LONGEST_ADDRESS = 45
 MOST_INTERFACES = 64
 MOST_ADDRESSES = 32
 
+_MOST_SYNCHRONISATIONS = 32
+"""Answers to earlier clients that are skipped; a booting guest is asked once a second or so."""
+
 _FIRST_POLL_SECONDS = 0.02
 _LONGEST_POLL_SECONDS = 1.0
 _POLL_GROWTH = 1.25
@@ -306,19 +309,28 @@ class _AgentConnection:
         self.received = 0
 
     async def synchronise(self) -> None:
-        """Skip what an earlier client has left unread: everything up to the byte 0xFF.
+        """Skip what earlier clients have left unread: everything up to the byte 0xFF.
 
-        That is one answer at most; a guest that sends more would occupy us until the timeout.
+        A client that did not wait for a slow guest has left its own synchronisation, too.
         """
         token = secrets.randbelow(1 << 31)
         await self.send("guest-sync-delimited", {"id": token})
+        for _ in range(_MOST_SYNCHRONISATIONS):
+            await self._skip()
+            if _answer(await self._line(), int) == token:
+                return
+        raise AgentError("the guest agent answers other synchronisations")
+
+    async def _skip(self) -> None:
+        """Drop data up to the byte 0xFF.
+
+        That is one answer at most; a guest that sends more would occupy us until the timeout.
+        """
         skipped = 0
         while (more := await self._skipped()) and skipped <= LONGEST_OUTPUT:
             skipped += more
         if more:
             raise AgentError("the guest agent sends without end")
-        if _answer(await self._line(), int) != token:
-            raise AgentError("the guest agent answers another synchronisation")
 
     async def _skipped(self) -> int:
         """Drop data up to the byte 0xFF; return the size of what was dropped before it, else 0."""

@@ -143,6 +143,17 @@ async def test_responses_to_an_earlier_client_are_skipped(agent):
     assert (await QemuAgent(path).query_guest_info()).hostname == "vm[2J"
 
 
+@pytest.mark.parametrize(("stale", "answers"), [(1, True), (31, True), (32, False)])
+async def test_synchronisations_of_earlier_clients_are_skipped(agent, stale, answers):
+    def late(request):
+        answer = honest(request)
+        earlier = b'\xff{"return": -1}\n' * stale
+        return earlier + answer if request["execute"] == "guest-sync-delimited" else answer
+
+    info = await QemuAgent(await agent(late)).query_guest_info()
+    assert (info is not None) is answers
+
+
 async def test_a_missing_agent_gives_no_guest_info(tmp_path):
     assert await QemuAgent(tmp_path / "agent.sock").query_guest_info() is None
 
