@@ -48,8 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("alone")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator["Browser"]:
+    """A browser for one module: Playwright runs an event loop, beside which no other can run."""
     from playwright.sync_api import sync_playwright  # noqa: PLC0415 - only these tests have it
 
     with sync_playwright() as playwright:

@@ -28,7 +28,7 @@ def test_the_day_of_a_set(user, open_page):
     page.keyboard.press("c")
     page.get_by_label("Name", exact=True).fill("herd")
     page.get_by_label("Image").fill("example.test/disk:1")
-    expect(page.get_by_label("YAML", exact=True).last).to_have_value(re.compile("name: herd"))
+    expect(page.get_by_role("textbox", name="YAML", exact=True)).to_have_value(re.compile("name: herd"))
     page.get_by_role("button", name="Try it").click()
     expect(page.get_by_text("The server accepts it")).to_be_visible()
     assert user.items("vmirs") == []
@@ -80,7 +80,7 @@ def test_a_pool_is_rolled_out_by_an_edit_of_its_yaml(user, open_page):
     page.get_by_role("button", name="Create", exact=True).click()
     expect(page.get_by_role("row").filter(has_text="ready")).to_have_count(3)
     page.get_by_role("tab", name="YAML").click()
-    text = page.get_by_label("YAML", exact=True).last
+    text = page.get_by_role("textbox", name="YAML", exact=True)
     expect(text).to_have_value(re.compile("guest: 128Mi"))
 
     text.fill(text.input_value().replace("guest: 128Mi", "guest: much"))
