@@ -28,7 +28,9 @@ def test_the_day_of_a_set(user, open_page):
     page.keyboard.press("c")
     page.get_by_label("Name", exact=True).fill("herd")
     page.get_by_label("Image").fill("example.test/disk:1")
-    expect(page.get_by_role("textbox", name="YAML", exact=True)).to_have_value(re.compile("name: herd"))
+    expect(page.get_by_role("textbox", name="YAML", exact=True)).to_have_value(
+        re.compile("name: herd")
+    )
     page.get_by_role("button", name="Try it").click()
     expect(page.get_by_text("The server accepts it")).to_be_visible()
     assert user.items("vmirs") == []
