@@ -320,7 +320,8 @@ class CheckpointSync:
             uid = directory.name
             files = self._files.of(uid)
             made = await asyncio.to_thread(files.read)
-            complete |= {uid} if made is not None else set()
+            if made is not None:
+                complete.add(uid)
             if uid in self._busy or (made is not None and uid in present):
                 continue
             self._busy.add(uid)

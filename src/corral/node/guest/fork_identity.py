@@ -20,8 +20,6 @@ from corral.node.reseed_program import RESEED
 from corral.node.state.events import MachineEvents
 from corral.node.state.machine_state import IDENTITY_SECONDS
 
-AGENT_SECONDS: Final = IDENTITY_SECONDS
-"""Time for the agent to connect, after which an event reports that it has not."""
 _SEED_BYTES: Final = 512
 _RETRY_SECONDS: Final = 30.0
 
@@ -82,7 +80,7 @@ agent's own command for the clock needs hwclock, which small guests lack.
 async def renew(machine: Machine, vmi: VirtualMachineInstance, recorder: MachineEvents) -> None:
     """Renew the identity of a fork's guest; retry until its agent has done it."""
     source, reported = machine.record.fork_of, ""
-    await wait_at_most(machine.agent_up, AGENT_SECONDS)
+    await wait_at_most(machine.agent_up, IDENTITY_SECONDS)
     while why := await _failure(machine, vmi):
         if why != reported:
             message = f"The guest has the host name, keys and random numbers of {source}: {why}"

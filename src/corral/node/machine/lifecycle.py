@@ -150,9 +150,8 @@ class Machine:
         self._guest: Guest | None = None
         self.agent_up = Signal()
         """Set once the guest agent has connected."""
-        self._synced = asyncio.Event()
-        if record.stage in {Stage.DEFINED, Stage.ENDED}:
-            self._synced.set()  # no earlier agent has started a guest
+        # In other stages an earlier agent may have started a guest.
+        self._synced = Signal(is_set=record.stage in {Stage.DEFINED, Stage.ENDED})
         self.record_fork = self._state.record_fork
         self.until_identified = self._state.until_identified
         self._guest_info_due = Signal()

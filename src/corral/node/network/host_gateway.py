@@ -145,7 +145,7 @@ class HostGateway:
             if link.index(self._name) and self._machines.run(inner_alias) == _INNER_ALIAS:
                 return
             link.delete(self._name)
-            self._machines.run(remove_inner)  # maybe the device of another backend
+            self._machines.run(_remove_inner)  # maybe the device of another backend
             link.add_veth(
                 self._name,
                 peer=OVERLAY_LINK,
@@ -311,7 +311,13 @@ def inner_alias() -> str:
         return found.alias if found is not None else ""
 
 
-def remove_inner() -> None:
+def remove_links(directory: Path, machines: Namespace) -> None:
+    """On the host: remove the link to other hosts, whatever the backend, and its rules."""
+    remove(directory)
+    machines.run(_remove_inner)
+
+
+def _remove_inner() -> None:
     """In the machine namespace: remove the link to other hosts, whatever the backend."""
     with netlink.opened() as link:
         link.delete(OVERLAY_LINK)

@@ -68,8 +68,7 @@ class Vxlan:
         """On the host: create the device inside the machine namespace, unless it is there."""
         if self._machines.run(_is_present):
             return
-        host_gateway.remove(self._directory)  # maybe the link and the rules of another start
-        self._machines.run(host_gateway.remove_inner)  # or its WireGuard device
+        host_gateway.remove_links(self._directory, self._machines)  # of another start
         with netlink.opened() as link:
             lower = link_with(link, self._address)
             link.add_vxlan(

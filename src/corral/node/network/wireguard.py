@@ -106,7 +106,7 @@ class Wireguard:
             process = await self._process.find()
             if process is not None and self._process.is_running:
                 return self._process.device(process)
-        await self._host.call(self._remove_others)
+        await self._host.call(host_gateway.remove_links, self._directory, self._machines)
         await self._process.end()
         kind = await self._host.call(require_support)
         await self._host.call(_require_port, self._port)
@@ -115,18 +115,15 @@ class Wireguard:
             return KernelDevice(OVERLAY_LINK)
         return await self._start_process()
 
-    def _remove_others(self) -> None:
-        """On the host: remove the links of other backends, which do not encrypt."""
-        host_gateway.remove(self._directory)
-        self._machines.run(host_gateway.remove_inner)
+    def _mtu(self, link: netlink.Netlink) -> int:
+        """On the host: return the size of packets that fit into those of the link to other hosts."""
+        return link_with(link, self._address).mtu - HEADER_BYTES[self._address.version]
 
     def _create_in_kernel(self) -> None:
         """On the host: create the device inside the machine namespace."""
         with netlink.opened() as link:
             link.add_wireguard(
-                OVERLAY_LINK,
-                mtu=link_with(link, self._address).mtu - HEADER_BYTES[self._address.version],
-                namespace=self._machines.descriptor,
+                OVERLAY_LINK, mtu=self._mtu(link), namespace=self._machines.descriptor
             )
         self._machines.run(_name_kind, _KERNEL)
 
@@ -143,12 +140,11 @@ class Wireguard:
 
     def _move(self) -> None:
         with netlink.opened() as link:
-            mtu = link_with(link, self._address).mtu - HEADER_BYTES[self._address.version]
             link.move(
                 self._process.name,
                 self._machines.descriptor,
                 rename=OVERLAY_LINK,
-                mtu=mtu - PADDING_BYTES,
+                mtu=self._mtu(link) - PADDING_BYTES,
             )
         self._machines.run(_name_kind, _USERSPACE)
 

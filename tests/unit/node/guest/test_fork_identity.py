@@ -11,8 +11,9 @@ import pytest
 from corral.aio import Background, Signal
 from corral.api.kinds.vmi.fork_state import RENEWED, SHARED
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.guest.fork_identity import AGENT_SECONDS, SCRIPT, renew
+from corral.node.guest.fork_identity import SCRIPT, renew
 from corral.node.hypervisor import Finished, GuestError
+from corral.node.state.machine_state import IDENTITY_SECONDS
 
 VMI = msgspec.convert(
     {
@@ -96,7 +97,7 @@ async def test_a_guest_without_agent_is_reported():
     machine, events = Machine(Agent(Finished(exit_code=0)), is_up=False), []
     async with Background() as tasks:
         task = tasks.start(renew(machine, VMI, recorder(events)), name="renew")
-        await asyncio.sleep(AGENT_SECONDS + 1)
+        await asyncio.sleep(IDENTITY_SECONDS + 1)
         assert [reason for reason, _ in events] == [SHARED]
         assert "no guest agent" in events[0][1]
         machine.agent_up.set()
