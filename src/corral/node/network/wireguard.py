@@ -116,7 +116,7 @@ class Wireguard:
         return await self._start_process()
 
     def _mtu(self, link: netlink.Netlink) -> int:
-        """On the host: return the size of packets that fit into those of the link to other hosts."""
+        """On the host: return the largest packet that fits into one of the link to other hosts."""
         return link_with(link, self._address).mtu - HEADER_BYTES[self._address.version]
 
     def _create_in_kernel(self) -> None:
