@@ -4,8 +4,10 @@ The functions return a new list, so that a caller can compare whether there is a
 KubeVirt removes a condition that no longer holds; Kubernetes sets it to False.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from corral.api.kind import at
 
 ConditionDocument = dict[str, Any]
 
@@ -15,6 +17,12 @@ def get_condition(
 ) -> ConditionDocument | None:
     """Return the condition of a type, or None."""
     return next((one for one in conditions or () if one.get("type") == condition_type), None)
+
+
+def is_condition_true(document: Mapping[str, Any], condition_type: str) -> bool:
+    """Return whether a condition of an object is True."""
+    found = get_condition(at(dict(document), "status", "conditions"), condition_type)
+    return found is not None and found.get("status") == "True"
 
 
 def set_condition(

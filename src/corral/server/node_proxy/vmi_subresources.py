@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import msgspec
 
 from corral.api.addresses import port_of
-from corral.api.conditions import get_condition
+from corral.api.conditions import is_condition_true
 from corral.api.errors import (
     ApiError,
     BadRequest,
@@ -122,7 +122,7 @@ def _port(call: Call, vmi: Document) -> None:
     if protocol not in ([], ["tcp"], ["udp"]):
         raise BadRequest(f'protocol "{protocol[0][:20]}" is neither tcp nor udp')
     _stream(vmi)
-    if _is_true(vmi, "Paused"):
+    if is_condition_true(vmi, "Paused"):
         raise _conflict(vmi, "VMI is paused")
     if not at(vmi, "status", "interfaces"):
         raise BadRequest("no network interfaces are present")
@@ -131,9 +131,9 @@ def _port(call: Call, vmi: Document) -> None:
 def _guest(_: Call, vmi: Document) -> None:
     if at(vmi, "status", "phase") != "Running":
         raise PlainError(_conflict(vmi, _NOT_RUNNING).message)
-    if _is_true(vmi, "Paused"):
+    if is_condition_true(vmi, "Paused"):
         raise PlainError(_conflict(vmi, "VMI is paused").message)
-    if not _is_true(vmi, "AgentConnected"):
+    if not is_condition_true(vmi, "AgentConnected"):
         raise PlainError(_conflict(vmi, "VMI does not have guest agent connected").message)
 
 
@@ -149,22 +149,22 @@ def _pause(call: Call, vmi: Document) -> None:
             f"{_named(vmi)} is forbidden: "
             "Pausing VMIs with LivenessProbe is currently not supported"
         )
-    if _is_true(vmi, "Paused"):
+    if is_condition_true(vmi, "Paused"):
         raise _conflict(vmi, "VMI is already paused")
 
 
 def _unpause(call: Call, vmi: Document) -> None:
     _running(call, vmi)
-    if not _is_true(vmi, "Paused"):
+    if not is_condition_true(vmi, "Paused"):
         raise _conflict(vmi, "VMI is not paused")
 
 
 def _softreboot(call: Call, vmi: Document) -> None:
     _running(call, vmi)
-    if _is_true(vmi, "Paused"):
+    if is_condition_true(vmi, "Paused"):
         raise _conflict(vmi, "VMI is paused")
     acpi = at(vmi, "spec", "domain", "features", "acpi", "enabled") is not False
-    if not acpi and not _is_true(vmi, "AgentConnected"):
+    if not acpi and not is_condition_true(vmi, "AgentConnected"):
         neither = "VMI neither have the agent connected nor the ACPI feature enabled"
         raise _conflict(vmi, neither)
 
@@ -200,11 +200,6 @@ def duration_seconds(text: str) -> float:
         return parse_duration(text)
     except ValueError as error:
         raise BadRequest(f"unfreezeTimeout: {error}") from None
-
-
-def _is_true(vmi: Document, condition: str) -> bool:
-    found = get_condition(at(vmi, "status", "conditions") or [], condition)
-    return found is not None and found.get("status") == "True"
 
 
 def _set(call: Call, name: str) -> bool:

@@ -10,7 +10,7 @@ import asyncio
 from typing import Final
 from weakref import WeakKeyDictionary
 
-from corral.api.conditions import get_condition, set_condition
+from corral.api.conditions import get_condition, is_condition_true, set_condition
 from corral.api.encoding import encode
 from corral.api.errors import (
     ApiError,
@@ -143,7 +143,7 @@ def spent(budget: Document, pod: Document, now: str) -> Document | None:
     Raises TooManyRequests and Forbidden where the budget allows no eviction.  Pure.
     """
     status = budget["status"] = budget.get("status") or {}
-    if not _is_ready(pod) and _may_go_unready(budget):
+    if not is_condition_true(pod, "Ready") and _may_go_unready(budget):
         return None
     _require_synced(budget)
     if not status.get("disruptionsAllowed"):
@@ -201,11 +201,6 @@ def _denied(budget: Document) -> str:
     if why:
         return f"{whole} does not allow evicting pods currently ({found['reason']}): {why}"
     return f"{whole} does not allow evicting pods currently"
-
-
-def _is_ready(pod: Document) -> bool:
-    found = get_condition(at(pod, "status", "conditions"), "Ready")
-    return found is not None and found.get("status") == "True"
 
 
 def _mark(pod: Document, now: str) -> None:

@@ -6,6 +6,7 @@ from functools import cached_property, partial
 from itertools import chain
 from typing import Any, ClassVar
 
+from corral.api.conditions import is_condition_true
 from corral.api.errors import limited
 from corral.api.kind import Kind, Scale, Verdict, Version
 from corral.api.kinds.crd.cel_rules import Rules
@@ -14,7 +15,7 @@ from corral.api.kinds.crd.jsonpath import compile_path, simple_path
 from corral.api.kinds.crd.list_types import Uniqueness
 from corral.api.kinds.crd.normalization import normalized
 from corral.api.kinds.crd.printer_columns import columns_of
-from corral.api.kinds.crd.well_known import ESTABLISHED, TERMINATING, is_condition_true
+from corral.api.kinds.crd.well_known import ESTABLISHED, TERMINATING
 from corral.api.object import Document, Object
 from corral.api.schema import Schemas
 from corral.api.schema.ratcheting import introduced

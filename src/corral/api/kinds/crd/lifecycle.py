@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from corral.api.conditions import set_condition
+from corral.api.conditions import is_condition_true, set_condition
 from corral.api.errors import Cause, Details, Forbidden
 from corral.api.kind import at
 from corral.api.kinds.causes import invalid
@@ -14,7 +14,6 @@ from corral.api.kinds.crd.well_known import (
     RESOURCE,
     TERMINATING,
     is_built_in,
-    is_condition_true,
 )
 from corral.api.object import Document
 

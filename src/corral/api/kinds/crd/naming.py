@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from corral.api.conditions import set_condition
+from corral.api.conditions import is_condition_true, set_condition
 from corral.api.kind import Kind, at
 from corral.api.kinds.crd.well_known import (
     APPROVED,
@@ -11,7 +11,6 @@ from corral.api.kinds.crd.well_known import (
     CONFORMANT,
     ESTABLISHED,
     NAMES_ACCEPTED,
-    is_condition_true,
     is_protected,
 )
 from corral.api.object import Document

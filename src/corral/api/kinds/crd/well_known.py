@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from corral.api.conditions import get_condition
 from corral.api.kind import at
 
 GROUP: Final = "apiextensions.k8s.io"
@@ -34,12 +33,6 @@ CONTROLLER_USER: Final = "system:kube-controller-manager"
 def is_protected(group: str) -> bool:
     """Return whether a group is one of the Kubernetes community."""
     return f".{group}".endswith((".k8s.io", ".kubernetes.io"))
-
-
-def is_condition_true(definition: Mapping[str, Any], condition: str) -> bool:
-    """Return whether a condition of a definition is true."""
-    existing = get_condition(at(dict(definition), "status", "conditions"), condition)
-    return existing is not None and existing.get("status") == "True"
 
 
 def is_built_in(definition: Mapping[str, Any]) -> bool:

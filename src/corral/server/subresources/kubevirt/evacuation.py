@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from corral.api.conditions import get_condition
+from corral.api.conditions import is_condition_true
 from corral.api.errors import MethodNotAllowed, TooManyRequests
 from corral.api.kind import Kind, at
 from corral.api.kinds.kubevirt.installation import EVICTION_FIELD, KEY, KUBEVIRT_KIND
@@ -141,8 +141,7 @@ def _is_to_be_evacuated(vmi: Document, strategy: str | None) -> bool:
 
 
 def _is_migratable(vmi: Document) -> bool:
-    found = get_condition(at(vmi, "status", "conditions"), live_migration.CONDITION)
-    return found is not None and found.get("status") == "True"
+    return is_condition_true(vmi, live_migration.CONDITION)
 
 
 # --------------------------------------------------------------------- cancel
