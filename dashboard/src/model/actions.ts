@@ -236,6 +236,19 @@ function pauseAction(row: Row, path: string, isPaused: boolean): Action {
   };
 }
 
+/** Return the creation of an object of a kind, whose version is that of its body. */
+function creation(kind: KindName, namespace: string, body: { apiVersion: string }, words: Pick<Action, "id" | "label" | "done">): Action {
+  const { group, plural } = KINDS[kind];
+  const version = body.apiVersion.split("/").at(-1) ?? "v1";
+  return {
+    ...words,
+    deed: { verb: "create", group, resource: plural },
+    namespace,
+    command: createCommand(JSON.stringify(body)),
+    request: { method: "POST", path: pathOf(KINDS[kind], version, namespace), body },
+  };
+}
+
 /** Return the claim of one machine of a warm pool. */
 export function claim(row: Row, ttl: string): Action {
   const body = {
@@ -244,15 +257,7 @@ export function claim(row: Row, ttl: string): Action {
     metadata: { generateName: `${row.name}-`, namespace: row.namespace },
     spec: { warmPoolRef: { name: row.name }, ...(ttl ? { ttl } : {}) },
   };
-  return {
-    id: "claim",
-    label: "Claim a machine",
-    done: `Claimed a machine of ${row.name}`,
-    deed: { verb: "create", group: KINDS.claims.group, resource: KINDS.claims.plural },
-    namespace: row.namespace,
-    command: createCommand(JSON.stringify(body)),
-    request: { method: "POST", path: pathOf(KINDS.claims, "v1alpha1", row.namespace), body },
-  };
+  return creation("claims", row.namespace, body, { id: "claim", label: "Claim a machine", done: `Claimed a machine of ${row.name}` });
 }
 
 /** Return the checkpoint of a running machine, of which forks are made. */
@@ -263,15 +268,7 @@ export function checkpoint(machine: Machine): Action {
     metadata: { generateName: `${machine.name}-`, namespace: machine.namespace },
     spec: { source: { kind: KINDS.vmis.kind, name: machine.name } },
   };
-  return {
-    id: "checkpoint",
-    label: "Checkpoint",
-    done: `Began a checkpoint of ${machine.name}`,
-    deed: { verb: "create", group: KINDS.checkpoints.group, resource: KINDS.checkpoints.plural },
-    namespace: machine.namespace,
-    command: createCommand(JSON.stringify(body)),
-    request: { method: "POST", path: pathOf(KINDS.checkpoints, "v1alpha1", machine.namespace), body },
-  };
+  return creation("checkpoints", machine.namespace, body, { id: "checkpoint", label: "Checkpoint", done: `Began a checkpoint of ${machine.name}` });
 }
 
 /** Return a machine that starts from a complete checkpoint instead of booting. */
@@ -294,13 +291,5 @@ export function fork(source: KubeObject, from: KubeObject): Action {
     },
     spec,
   };
-  return {
-    id: "fork",
-    label: "Fork",
-    done: `Forked ${name}`,
-    deed: { verb: "create", group: KINDS.vmis.group, resource: KINDS.vmis.plural },
-    namespace,
-    command: createCommand(JSON.stringify(body)),
-    request: { method: "POST", path: pathOf(KINDS.vmis, "v1", namespace), body },
-  };
+  return creation("vmis", namespace, body, { id: "fork", label: "Fork", done: `Forked ${name}` });
 }
