@@ -217,14 +217,15 @@ function scaleAction(row: Row, path: string, replicas: number): Action {
   };
 }
 
-/** Return the pause of a set's controller, or its end. */
-export function pauseRow(row: Row, path: string, isPaused: boolean): Action {
+/** Return the pause of a set's controller, or its end; undefined of warm pools, which have none. */
+export function pauseRow(row: Row, path: string, isPaused: boolean): Action | undefined {
+  if (row.kind === "warmPools") return undefined;
   return { ...pauseAction(row, path, isPaused), undo: pauseAction(row, path, !isPaused) };
 }
 
 function pauseAction(row: Row, path: string, isPaused: boolean): Action {
   const { plural, group, short } = KINDS[row.kind];
-  const body = { spec: row.kind === "warmPools" ? { state: isPaused ? "Suspended" : "Running" } : { paused: isPaused } };
+  const body = { spec: { paused: isPaused } };
   return {
     id: isPaused ? "pause" : "unpause",
     label: isPaused ? "Pause" : "Resume",

@@ -1,7 +1,7 @@
 /** The rows of the fleet: sets, pools and warm pools with their machines, claims, and machines on their own. */
 
 import type { World } from "../api/cluster";
-import { count, isTrue, list, text, type KubeObject } from "../api/objects";
+import { count, isTrue, list, type KubeObject } from "../api/objects";
 import { countStates, imageOfVolumes, machinesOf, type Counts, type Machine } from "./machines";
 
 export type SetKind = "sets" | "pools" | "warmPools";
@@ -98,7 +98,7 @@ function rowOf(kind: SetKind, object: KubeObject, machines: Machine[], before: F
     desired: count(object, ["spec", "replicas"], 1),
     current: count(object, ["status", "replicas"]),
     ready: count(object, ["status", "readyReplicas"]),
-    isPaused: (object.spec as { paused?: boolean } | undefined)?.paused === true || isTrue(object, "ReplicaPaused") || text(object, "spec", "state") === "Suspended",
+    isPaused: (object.spec as { paused?: boolean } | undefined)?.paused === true || isTrue(object, "ReplicaPaused"),
     isLeaving: object.metadata.deletionTimestamp !== undefined,
     machines: last && isSameList(last.machines, machines) ? last.machines : machines,
     counts: countStates(machines),

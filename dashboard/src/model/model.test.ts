@@ -124,10 +124,10 @@ test("the deletion of a set names the machines that go with it", () => {
   assert.equal(action.command, "kubectl delete vmirs web -n default");
 });
 
-test("pause is taken back; a warm pool is suspended", () => {
-  assert.deepEqual(pauseRow(rowOf(SET), "/p", true).undo?.request.body, { spec: { paused: false } });
+test("pause is taken back; a warm pool has none", () => {
+  assert.deepEqual(pauseRow(rowOf(SET), "/p", true)?.undo?.request.body, { spec: { paused: false } });
   const warm = { ...rowOf(SET), kind: "warmPools" as const };
-  assert.deepEqual(pauseRow(warm, "/p", true).request.body, { spec: { state: "Suspended" } });
+  assert.equal(pauseRow(warm, "/p", true), undefined);
   assert.deepEqual(claim(warm, "10m").request.body, { apiVersion: "corral.dev/v1alpha1", kind: "VirtualMachineClaim", metadata: { generateName: "web-", namespace: "default" }, spec: { warmPoolRef: { name: "web" }, ttl: "10m" } });
 });
 

@@ -127,6 +127,7 @@ const RowCard = memo(({ row }: { row: Row }) => {
 export function RowControls({ row }: { row: Row }) {
   const { cluster, world, perform } = useApp();
   const path = cluster.path(row.kind, row.namespace, row.name);
+  const pause = pauseRow(row, path, !row.isPaused);
   const refusal = world.rights.refusal(scale(row, path, row.desired, world.rights).deed, row.namespace);
   return (
     <div class="controls">
@@ -137,7 +138,7 @@ export function RowControls({ row }: { row: Row }) {
         onChange={(replicas) => perform(scale(row, path, replicas, world.rights))}
       />
       {row.kind === "warmPools" && <ActionButton action={claim(row, "")} />}
-      <ActionButton action={pauseRow(row, path, !row.isPaused)} />
+      {pause && <ActionButton action={pause} />}
       <ActionButton action={deleteRow(row, path)} class="danger" />
     </div>
   );

@@ -5,7 +5,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 from tests.cluster import until
-from tests.e2e.dashboard.conftest import go
+from tests.e2e.dashboard.conftest import ROOT, go
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -40,7 +40,9 @@ def test_the_day_of_a_set(user, open_page):
 
     go(page, "fleet")
     expect(members(page, "herd")).to_have_count(3)
-    page.get_by_role("button", name="One more", exact=True).click(click_count=2)
+    # The second click comes before the first one is drawn.
+    more = page.get_by_role("button", name="One more", exact=True)
+    more.evaluate("button => { button.click(); button.click(); }")
     expect(members(page, "herd")).to_have_count(5)
     expect(page.get_by_label("Command")).to_have_text(
         "kubectl scale vmirs herd --replicas=5 -n default"
@@ -142,3 +144,14 @@ def test_the_keys_lead_through_the_page(open_page):
     expect(page.get_by_role("dialog")).to_have_count(0)
     page.keyboard.type("gf")
     expect(page.get_by_role("heading", name="Fleet")).to_be_visible()
+
+
+def test_a_machine_is_claimed_from_a_warm_pool(user, open_page):
+    for example in ("testreplicaset", "warm-pool"):
+        user.kubectl("create", "-f", str(ROOT / f"examples/{example}.yaml"))
+    page = open_page("fleet")
+    expect(card(page, "spares")).to_contain_text("2 of 2 ready")
+    expect(card(page, "spares").get_by_role("button", name="Pause")).to_have_count(0)
+    card(page, "spares").get_by_role("button", name="Claim a machine").click()
+    expect(page.get_by_role("region", name="Claims")).to_contain_text("of spares")
+    until("the claim is bound", lambda: "True" in user.kubectl("get", "vmclaim", "--no-headers"))
