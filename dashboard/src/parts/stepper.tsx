@@ -9,6 +9,9 @@ export function Stepper({ value, label, refusal, onChange }: { value: number; la
   const [draft, setDraft] = useState<number | undefined>(undefined);
   const timer = useRef(0);
   const shown = draft ?? value;
+  // A click may come before the last one is drawn.
+  const latest = useRef(shown);
+  latest.current = shown;
   useEffect(() => () => clearTimeout(timer.current), []);
   useEffect(() => setDraft((each) => (each === value ? undefined : each)), [value]);
   const send = (next: number) => {
@@ -18,7 +21,8 @@ export function Stepper({ value, label, refusal, onChange }: { value: number; la
   };
   const step = (by: number) => {
     if (refusal) return;
-    const next = Math.max(0, Math.min(MOST, shown + by));
+    const next = Math.max(0, Math.min(MOST, latest.current + by));
+    latest.current = next;
     setDraft(next);
     clearTimeout(timer.current);
     timer.current = window.setTimeout(() => send(next), WAIT_MS);
