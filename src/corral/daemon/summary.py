@@ -1,6 +1,7 @@
 """The lines that ``corral up`` prints when the manager is ready."""
 
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ async def summary(
         "API": url,
         "kubeconfig": str(layout.kubeconfig),
         "data": str(layout.root),
+        "dashboard": shlex.join(["corral", "dashboard", *layout.option]),
     }
     for hypervisor in hypervisors[:1]:
         lines["machines"] = await _machines(hypervisor)
