@@ -4,8 +4,10 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -150,6 +152,8 @@ class Stream:
     def __init__(self, address: str, connect: Callable[[str], socket.socket] = to_counter) -> None:
         self._connection = connected(address, connect)
         self.values: list[int] = []
+        self.times: list[float] = []
+        """When each value came: seconds of the monotonic clock."""
         self.failure: Exception | None = None
         self._thread = threading.Thread(target=self._read)
         self._thread.start()
@@ -158,9 +162,15 @@ class Stream:
         try:
             with self._connection.makefile() as lines:
                 for line in lines:
+                    self.times.append(time.monotonic())
                     self.values.append(int(line))
         except (OSError, ValueError) as error:
             self.failure = error
+
+    def longest_gap(self, first: int) -> float:
+        """Return the longest time between two values, in seconds, from the one before ``first``."""
+        times = self.times[max(0, first - 1) :]
+        return max((after - before for before, after in pairwise(times)), default=0.0)
 
     def count(self, more: int) -> None:
         """Wait for more values."""

@@ -42,7 +42,7 @@ FAULTS = {"target's QEMU": 5, "source's QEMU": 3, "host2's agent": 3, "manager":
 """How often each fault comes in 16 disturbed rounds."""
 ONLY = os.environ.get("CORRAL_SOAK_FAULT", "")
 """The one fault that there is, if not all of them."""
-DISTURBED = 0.5
+DISTURBED = float(os.environ.get("CORRAL_SOAK_DISTURBED", "0.5"))
 """The part of the rounds with a fault."""
 PATIENCE = 120.0
 BLOCK, BLOCKS = 4096, 64
@@ -98,6 +98,8 @@ class Guest:
     stream: Stream
     booted: str
     moves: int = 0
+    seen: int = 0
+    """Values of the counter that came before the latest migration."""
 
 
 @dataclass
@@ -111,6 +113,21 @@ class Tally:
     killed: Counter[str] = field(default_factory=Counter)
     """QEMUs, by their side of a migration and the stage of their machine; managers and agents."""
     memory_mib: dict[str, float] = field(default_factory=dict)
+    gaps: dict[str, list[float]] = field(default_factory=lambda: {"calm": [], "disturbed": []})
+    """Seconds for which a guest's counter was not heard of, of each migration that ended well."""
+
+    def __str__(self) -> str:
+        counts = f"{self.succeeded} succeeded, {self.failed} failed, {self.lost} lost"
+        spread = {name: quantiles(gaps) for name, gaps in self.gaps.items()}
+        kills = f"faults {dict(self.faults)}, killed {dict(self.killed)}"
+        return f"{counts}, {kills}, MiB {self.memory_mib}, gaps of connections {spread}"
+
+
+def quantiles(values: list[float]) -> dict[str, float]:
+    """Return the least, the middle, the 95th of 100 and the greatest of some values."""
+    ordered = sorted(values)
+    places = {"min": 0, "p50": 0.5, "p95": 0.95, "max": 1} if ordered else {}
+    return {name: round(ordered[int(p * (len(ordered) - 1))], 2) for name, p in places.items()}
 
 
 class Soak:
@@ -171,6 +188,7 @@ class Soak:
         self.round += f" after {delay:.2f} s"
         before = {name: self.status(name)["nodeName"] for name in names}
         for name in names:
+            self.guests[name].seen = len(self.guests[name].stream.values)
             self.begin(name, f"{name}-{number}")
         may_be_lost = set()
         if fault:
@@ -179,6 +197,9 @@ class Soak:
         phases = {name: self.ended(f"{name}-{number}") for name in names}
         for name in names:
             self.check(name, before[name], phases[name], lost=name in may_be_lost)
+            if phases[name] == "Succeeded" and self.guests[name].moves:
+                gap = self.guests[name].stream.longest_gap(self.guests[name].seen)
+                self.tally.gaps["disturbed" if fault else "calm"].append(gap)
         gone = ("--ignore-not-found", *(f"{name}-{number}" for name in names))
         self.made.first.kubectl("delete", "vmim", *gone)  # a lost guest's went with its VMI
         LOG.info("%s: %s", self.round, phases)
