@@ -53,23 +53,37 @@ class StreamListener:
                     break
                 ours.close()
         with ours, await self._open() as theirs:
-            async with Background() as tasks:
-                forth = tasks.start(_copy(ours, theirs), name="to the target")
-                await _copy(theirs, ours)
-                await forth
+            await _relay(ours, theirs)
 
     def _is_expected(self, connected: socket.socket) -> bool:
         raw = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         return bool(_CREDENTIALS.unpack(raw)[0] == self._pid)
 
 
-async def _copy(source: socket.socket, sink: socket.socket) -> None:
-    """Copy until the end of a stream.  Raises OSError."""
+async def _relay(ours: socket.socket, theirs: socket.socket) -> None:
+    """Copy both ways until both have ended, or one has failed.  Raises OSError."""
+    failure: OSError | None = None
+    async with Background() as tasks:
+        forth = tasks.start(_copy(ours, theirs), name="to the target")
+        back = tasks.start(_copy(theirs, ours), name="from the target")
+        for ended in asyncio.as_completed((forth, back)):
+            if (failure := await ended) is not None:
+                break
+    if failure is not None:
+        raise failure
+
+
+async def _copy(source: socket.socket, sink: socket.socket) -> OSError | None:
+    """Copy until the end of a stream; return why it has failed: a task group would wrap it."""
     loop = asyncio.get_running_loop()
     buffer = memoryview(bytearray(_READ_BYTES))
-    while length := await loop.sock_recv_into(source, buffer):
-        await loop.sock_sendall(sink, buffer[:length])
-    sink.shutdown(socket.SHUT_WR)
+    try:
+        while length := await loop.sock_recv_into(source, buffer):
+            await loop.sock_sendall(sink, buffer[:length])
+        sink.shutdown(socket.SHUT_WR)
+    except OSError as error:
+        return error
+    return None
 
 
 def _listen(pid: int, name: str) -> socket.socket:

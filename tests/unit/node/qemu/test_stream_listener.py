@@ -5,7 +5,7 @@ import os
 import socket
 import subprocess
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -109,6 +109,29 @@ async def test_a_stream_that_cannot_be_opened_fails_the_relay():
         with pytest.raises(GuestError, match="the target has no disk root"):
             await running
         assert await asyncio.get_running_loop().sock_recv(connection, 1) == b""
+
+
+async def test_a_stream_that_the_target_cuts_fails_the_relay_with_its_error(remote):
+    ours, theirs = remote
+    running = asyncio.create_task((listener := await listener_to(ours)).run())
+    with await connected(listener) as connection:
+        await asyncio.get_running_loop().sock_sendall(connection, b"a write")
+        theirs.close()  # as a target does that ends: there is something that it has not read
+        with pytest.raises(OSError, match=r"Connection reset|Broken pipe"):
+            await running
+
+
+async def test_a_process_that_ends_in_a_transfer_fails_the_relay_with_its_error(remote):
+    ours, theirs = remote
+    running = asyncio.create_task((listener := await listener_to(ours)).run())
+    loop = asyncio.get_running_loop()
+    with await connected(listener):
+        await loop.sock_sendall(theirs, b"an answer")
+    with suppress(OSError):  # the relay has ended
+        while not running.done():
+            await loop.sock_sendall(theirs, b"another answer")
+    with pytest.raises(OSError, match=r"Connection reset|Broken pipe"):
+        await running
 
 
 @pytest.fixture
