@@ -141,7 +141,10 @@ def config_of(layout: Layout, server: str) -> Kubeconfig:
 
 
 async def _authority(server: str, ca_hash: str) -> str:
-    """Return the cluster's authority (PEM) after comparing its hash.  Raises CannotStart."""
+    """Return the cluster's authority (PEM), that with the hash.  Raises CannotStart.
+
+    cluster-info is read from a server that is not trusted yet: it may list others beside it.
+    """
     try:
         async with Https(Kubeconfig(server=server, insecure=True)) as transport:
             info = await Client(transport).get(ConfigMap, CLUSTER_INFO.name, CLUSTER_INFO.namespace)
@@ -157,16 +160,17 @@ async def _authority(server: str, ca_hash: str) -> str:
         document: Any = json.loads((info.data or {})["kubeconfig"])  # corral's is JSON
         encoded = document["clusters"][0]["cluster"]["certificate-authority-data"]
         authority = base64.b64decode(encoded, validate=True).decode("ascii")
+        pinned = pki.pinned_authorities(authority, ca_hash)
         found = pki.public_key_hash(authority)
     except (ValueError, LookupError, TypeError) as error:
         raise CannotStart(f"{CLUSTER_INFO} of {server} cannot be read: {error!r}") from error
-    if not secrets.compare_digest(found, ca_hash.strip().lower()):
+    if not pinned:
         raise CannotStart(
             f"the authority of {server} has the hash {found}, not {ca_hash}",
             "Another may answer in its place. If not, corral token create --print-join-command "
             "on the first host prints the right hash.",
         )
-    return authority
+    return pinned
 
 
 def require_clock(transport: Https) -> None:

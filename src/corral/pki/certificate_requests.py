@@ -1,6 +1,7 @@
 """Certificate signing requests (PKCS #10): parsed as untrusted input, and signed."""
 
 import hashlib
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -156,8 +157,22 @@ def public_key_hash(certificate: str) -> str:
 
     kubeadm pins authorities by this hash (--discovery-token-ca-cert-hash).  Raises ValueError.
     """
-    parsed = x509.load_pem_x509_certificate(certificate.encode())
-    key = parsed.public_key().public_bytes(
+    return _key_hash(x509.load_pem_x509_certificate(certificate.encode()))
+
+
+def pinned_authorities(authorities: str, key_hash: str) -> str:
+    """Return those certificates (PEM) whose public key has a hash; empty if none has.
+
+    All others are left out: TLS would trust each certificate of a file.  Raises ValueError.
+    """
+    parsed = x509.load_pem_x509_certificates(authorities.encode())
+    expected = key_hash.strip().lower()
+    pinned = (each for each in parsed if secrets.compare_digest(_key_hash(each), expected))
+    return pem(*pinned).decode("ascii")
+
+
+def _key_hash(certificate: x509.Certificate) -> str:
+    key = certificate.public_key().public_bytes(
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return f"sha256:{hashlib.sha256(key).hexdigest()}"

@@ -183,6 +183,15 @@ async def test_the_authority_is_compared_with_its_hash(tmp_path):
             await _authority(url, "sha256:0")
 
 
+@pytest.mark.parametrize("is_first", [True, False])
+async def test_no_authority_is_trusted_beside_that_of_the_hash(tmp_path, is_first):
+    ours, theirs = (pki.ensure(tmp_path / name).authority.read_text() for name in ("a", "b"))
+    both = f"{ours}{theirs}" if is_first else f"{theirs}{ours}"
+    text = pki.cluster_info(SERVER, both).decode()
+    async with serving_cluster_info(tmp_path / "b", text) as (url, _):
+        assert await _authority(url, pki.public_key_hash(ours)) == ours
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"clusters": [{"cluster": {}}]}'])
 async def test_cluster_info_that_cannot_be_read_is_reported(tmp_path, text):
     async with serving_cluster_info(tmp_path / "pki", text) as (url, right):
