@@ -15,6 +15,7 @@ USES = {
         "CollectorRegistry",
         "prometheus_client.exposition",
     ),
+    "httpcore2": ("httpcore2._exceptions", "AsyncConnectionPool", "httpcore2._async"),
     "structlog": ("structlog.typing", "get_logger", "structlog.dev"),
     "uvicorn": ("uvicorn.config", "Server", "uvicorn.main"),
 }
@@ -73,3 +74,13 @@ def test_no_version_of_a_package_is_searched_for(package):
     assert (
         run(f"import sys, corral, {package}; assert 'importlib.metadata' not in sys.modules") == 0
     )
+
+
+def test_a_client_imports_neither_http2_nor_the_search_for_versions(tmp_path, monkeypatch):
+    (tmp_path / "h2").mkdir()
+    (tmp_path / "h2" / "__init__.py").touch()
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    code = "import sys, corral, httpx2; httpx2.AsyncClient()"
+    for unwanted in ("h2", "importlib.metadata"):
+        assert run(f"{code}; assert '{unwanted}' not in sys.modules; import {unwanted}") == 0
+    assert run(f"{code}; from importlib.metadata import version; version('httpcore2')") == 0

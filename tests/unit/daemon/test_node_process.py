@@ -1,5 +1,6 @@
 """The process of a joined node: its parts."""
 
+import importlib
 import subprocess
 import sys
 
@@ -24,3 +25,22 @@ def test_a_node_imports_no_api_server_no_controllers_and_not_all_kinds():
 
 def test_the_kinds_of_a_node_are_those_that_are_served():
     assert all(any(each is kind for kind in KINDS) for each in NODE_KINDS)
+
+
+def test_the_agent_names_no_kind_beside_those_of_a_node():
+    """The first use of another one imports the table of all kinds, with what validates them."""
+    views = {kind.view: kind for kind in KINDS if kind.group != "metrics.k8s.io"}
+    of_nodes = {kind.view for kind in NODE_KINDS}
+    named = {
+        views[each].plural
+        for name, module in agent_modules().items()
+        for each in vars(module).values()
+        if isinstance(each, type) and each in views and each not in of_nodes
+    }
+    assert named == set()
+
+
+def agent_modules():
+    """Return the modules of the node's room that its process has imported, by name."""
+    importlib.import_module("corral.daemon.node_process")
+    return {name: each for name, each in sys.modules.items() if name.startswith("corral.node.")}

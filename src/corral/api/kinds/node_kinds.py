@@ -5,6 +5,7 @@ from typing import Final
 from corral.api.kind import Kind
 from corral.api.kinds.auth import authentication, authorization, certificate_signing_request
 from corral.api.kinds.core import event, kinds as core, pod
+from corral.api.kinds.corral import checkpoint_kind
 from corral.api.kinds.kubevirt import kinds as kubevirt
 from corral.api.kinds.networking import endpointslice, networkpolicy, service
 from corral.api.kinds.storage import persistentvolume, persistentvolumeclaim, storageclass
@@ -20,6 +21,7 @@ NODE_KINDS: Final[tuple[Kind, ...]] = (
     persistentvolume.PERSISTENT_VOLUME,
     storageclass.STORAGE_CLASS,
     kubevirt.VIRTUAL_MACHINE_INSTANCE,
+    checkpoint_kind.CHECKPOINT,
     *authentication.KINDS,
     *authorization.KINDS,
     certificate_signing_request.SIGNING_REQUEST,
