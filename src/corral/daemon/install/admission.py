@@ -5,20 +5,24 @@ nobody has checked is not stored.  Nodes are let past them, for their reports mu
 controllers run; the policy, which the API server evaluates itself, keeps them to their own VMIs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from corral.api.kind import Kind
 from corral.api.kinds.admissionregistration.match_rules import GROUP
 from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP, NODE_USER_PREFIX
 from corral.api.kinds.cdi.population import POPULATE
+from corral.api.kinds.corral.checkpoint import FAILED, READY
+from corral.api.kinds.corral.checkpoint_kind import CHECKPOINT
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.kubevirt.migration import TARGET_NODE
 from corral.api.kinds.vmi.derived import NODE_LABEL
 from corral.api.kinds.vmi.migration_status import CONTROLLERS_FIELDS
+from corral.api.kinds.vmi.user_data import USER_DATA_SECRET
 from corral.api.object import Document
 from corral.daemon.install.definitions import defined_kinds
 from corral.daemon.install.options import CONTROLLERS, Options, document
+from corral.server.admission.node_restriction import COMPLETE_FIELDS
 from corral.server.authn.service_accounts import user_name
 from corral.server.extension.webhooks import (
     EVICT_PATH,
@@ -32,6 +36,8 @@ from corral.server.subresources.kubevirt.evacuation import WEBHOOK as EVICTION_W
 _API_VERSION: Final = f"{GROUP}/v1"
 TIMEOUT_SECONDS: Final = 10
 POLICY: Final = "corral-node-restriction"
+CHECKPOINTS_POLICY: Final = "corral-checkpoint-restriction"
+SOURCES_POLICY: Final = "corral-checkpoint-sources"
 CLAIMS_POLICY: Final = "corral-claim-population"
 _NOT_A_NODE: Final = {
     "name": "not-a-node",
@@ -45,6 +51,8 @@ _NOT_ENDING: Final = {
     ),
 }
 """Excludes the removal of finalizers: a namespace can be deleted while no controllers run."""
+
+_WITH_STATUS: Final = (CHECKPOINT.plural, f"{CHECKPOINT.plural}/status")
 
 
 def documents(options: Options) -> Iterator[Document]:
@@ -155,6 +163,8 @@ def _not_our_status(options: Options) -> Document:
 def policies(options: Options) -> Iterator[Document]:
     """Yield the policies, each with its binding."""
     yield from _of_nodes()
+    yield from _of_checkpoints()
+    yield from _of_sources()
     yield from _of_claims(options)
 
 
@@ -170,6 +180,14 @@ def _of_nodes() -> Iterator[Document]:
                 "oldObject.metadata.?ownerReferences.orValue([])"
             ),
             "change the owners of a VMI",
+        ),
+        (
+            # The node may read the Secret that this annotation names.
+            (
+                f"object.metadata.?annotations[?'{USER_DATA_SECRET}'] == "
+                f"oldObject.metadata.?annotations[?'{USER_DATA_SECRET}']"
+            ),
+            "change the user data of a VMI",
         ),
         (
             (
@@ -196,10 +214,86 @@ def _of_nodes() -> Iterator[Document]:
             "change a VMI of another node",
         ),
     )
-    yield document(
+    yield _node_policy(POLICY, kind, (kind.plural,), unchanged)
+    yield _bound(POLICY)
+
+
+def _of_checkpoints() -> Iterator[Document]:
+    """Yield the policy that keeps nodes to their own checkpoints."""
+    before, after = "oldObject.?status", "object.?status"
+    owner = f"{before}.nodeName.orValue('')"
+    unchanged = (
+        (f"{owner} in ['', variables.node]", "change a checkpoint of another node"),
+        (
+            f"{after}.nodeName.orValue('') in [{owner}, variables.node]",
+            "give a checkpoint to another node",
+        ),
+        (
+            f"!{_is_true(before, FAILED)} || {_is_true(after, FAILED)}",
+            "repair a checkpoint that has failed",
+        ),
+        *(
+            (
+                f"!{_is_true(before, READY)} || {after}.?{name} == {before}.?{name}",
+                f"change status.{name} of a complete checkpoint",
+            )
+            for name in COMPLETE_FIELDS
+        ),
+    )
+    yield _node_policy(CHECKPOINTS_POLICY, CHECKPOINT, _WITH_STATUS, unchanged)
+    yield _bound(CHECKPOINTS_POLICY)
+
+
+def _of_sources() -> Iterator[Document]:
+    """Yield the policy that lets only the node of the source begin a checkpoint.
+
+    The VMIs of its namespace are its parameters: it is evaluated for each of them, and holds if
+    none of them is the source. Without any VMI nobody may begin.
+    """
+    owner = "oldObject.?status.nodeName.orValue('')"
+    before, after = (f"{each}.?status.sourceUID.orValue('')" for each in ("oldObject", "object"))
+    other = "params.metadata.name != object.spec.source.name"
+    rules = (
+        (
+            (
+                f"{other} || {owner} == variables.node || "
+                f"params.metadata.?labels[?'{NODE_LABEL}'].orValue('') == variables.node"
+            ),
+            "begin a checkpoint of a VMI of another node",
+        ),
+        (
+            f"{other} || {after} == {before} || ({before} == '' && {after} == params.metadata.uid)",
+            "change the source of a checkpoint",
+        ),
+    )
+    begins = {"name": "begins", "expression": f"{owner} == '' || {after} != {before}"}
+    policy = _node_policy(SOURCES_POLICY, CHECKPOINT, _WITH_STATUS, rules, begins)
+    instance = VIRTUAL_MACHINE_INSTANCE
+    policy["spec"]["paramKind"] = {"apiVersion": instance.api_version, "kind": instance.name}
+    yield policy
+    bound = _bound(SOURCES_POLICY)
+    bound["spec"]["paramRef"] = {"selector": {}, "parameterNotFoundAction": "Deny"}
+    yield bound
+
+
+def _is_true(status: str, condition: str) -> str:
+    """Return the expression for a condition of a status that is True."""
+    is_it = f"each.type == '{condition}' && each.status == 'True'"
+    return f"{status}.conditions.orValue([]).exists(each, {is_it})"
+
+
+def _node_policy(
+    name: str,
+    kind: Kind,
+    resources: Sequence[str],
+    rules: Iterable[tuple[str, str]],
+    *conditions: Document,
+) -> Document:
+    """Return a policy for updates by nodes; a rule is an expression and what it forbids."""
+    return document(
         _API_VERSION,
         "ValidatingAdmissionPolicy",
-        POLICY,
+        name,
         spec={
             "failurePolicy": "Fail",
             "matchConstraints": {
@@ -208,12 +302,13 @@ def _of_nodes() -> Iterator[Document]:
                         "apiGroups": [kind.group],
                         "apiVersions": ["*"],
                         "operations": ["UPDATE"],
-                        "resources": [kind.plural],
+                        "resources": list(resources),
                     }
                 ]
             },
             "matchConditions": [
-                {"name": "a-node", "expression": f"'{NODE_GROUP}' in request.userInfo.groups"}
+                {"name": "a-node", "expression": f"'{NODE_GROUP}' in request.userInfo.groups"},
+                *conditions,
             ],
             "variables": [
                 {
@@ -229,11 +324,10 @@ def _of_nodes() -> Iterator[Document]:
                     ),
                     "reason": "Forbidden",
                 }
-                for expression, what in unchanged
+                for expression, what in rules
             ],
         },
     )
-    yield _bound(POLICY)
 
 
 def _of_claims(options: Options) -> Iterator[Document]:

@@ -30,7 +30,7 @@ from corral.store import Store
 
 _RESERVED_PREFIX: Final = "node-restriction.kubernetes.io/"
 """Labels by which administrators restrict workloads to trusted nodes."""
-_MADE: Final = ("identity", "creationTime", "digest", "sizeBytes")
+COMPLETE_FIELDS: Final = ("identity", "creationTime", "digest", "sizeBytes")
 """Fields of a checkpoint's status that never change once it is complete."""
 _KEPT_SPEC: Final = ("podCIDR", "podCIDRs", "taints", "unschedulable", "providerID")
 
@@ -275,7 +275,7 @@ def _checkpoint_changes(document: Document, old: Document, node: str) -> Iterato
         yield "give a checkpoint to another node"
     if _is_true(old, FAILED) and not _is_true(document, FAILED):
         yield "repair a checkpoint that has failed"
-    for name in _MADE if _is_true(old, READY) else ():
+    for name in COMPLETE_FIELDS if _is_true(old, READY) else ():
         if at(document, "status", name) != at(old, "status", name):
             yield f"change status.{name} of a complete checkpoint"
 
