@@ -27,6 +27,7 @@ from corral.api.errors import ApiError, Forbidden, Invalid, NotFound
 from corral.api.kinds import KINDS
 from corral.api.kinds.admissionregistration.match_rules import GROUP
 from corral.api.kinds.core.machine_nodes import MACHINE_NODES
+from corral.api.kinds.corral.checkpoint_kind import CHECKPOINT
 from corral.api.kinds.crd.definition import DEFINITION
 from corral.api.kinds.kubevirt.kinds import REPLICA_SET, VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
 from corral.api.kinds.table import KindTable
@@ -470,4 +471,9 @@ async def test_uninstall_counts_the_objects_to_delete(cluster, replica_set):
             key = Key("", each["metadata"]["name"])
             await cluster.admin.delete(View, key, kind=KINDS.by_kind(GROUP, each["kind"]))
     await cluster.admin.create(View, vm, "default", kind=VIRTUAL_MACHINE)
-    assert await installer.lost_objects(cluster.admin) == {"virtualmachines": 1}
+    base = {"metadata": {"name": "base"}, "spec": {"source": {"name": "db"}}}
+    await cluster.admin.create(View, base, "default", kind=CHECKPOINT)
+    assert await installer.lost_objects(cluster.admin) == {
+        "virtualmachines": 1,
+        "virtualmachinecheckpoints": 1,
+    }

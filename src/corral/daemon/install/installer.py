@@ -9,6 +9,7 @@ from corral.api.errors import NotFound
 from corral.api.kind import Kind
 from corral.api.kinds import KINDS
 from corral.api.kinds.cdi.kinds import DATA_VOLUME
+from corral.api.kinds.corral.checkpoint_kind import CHECKPOINT
 from corral.api.kinds.crd.definition import DEFINITION, CustomResourceDefinition
 from corral.api.kinds.crd.well_known import ESTABLISHED
 from corral.api.kinds.kubevirt.kinds import POOL, VIRTUAL_MACHINE, VIRTUAL_MACHINE_INSTANCE
@@ -83,10 +84,10 @@ async def uninstall(client: Client, documents: Sequence[Document], report: Repor
 async def lost_objects(client: Client) -> dict[str, int]:
     """Return how many objects would be lost with their kinds, by resource; none of those at zero.
 
-    A stopped VirtualMachine counts, and so does a DataVolume: their disks go with them.
+    Stopped VirtualMachines, DataVolumes and checkpoints count: their disks go with them.
     """
     found = {}
-    for kind in (VIRTUAL_MACHINE_INSTANCE, VIRTUAL_MACHINE, POOL, DATA_VOLUME):
+    for kind in (VIRTUAL_MACHINE_INSTANCE, VIRTUAL_MACHINE, POOL, DATA_VOLUME, CHECKPOINT):
         with suppress(NotFound):
             if count := len((await client.list(Partial, kind=kind)).items):
                 found[kind.plural] = count
