@@ -8,7 +8,7 @@ from pathlib import Path
 
 from corral import __version__
 from corral.config import Settings
-from corral.node.hypervisor import Hypervisor
+from corral.node.hypervisor import Hypervisor, StartError
 from corral.node.qemu.hypervisor import Qemu
 
 
@@ -40,7 +40,7 @@ async def _machines(hypervisor: Hypervisor) -> str:
     if isinstance(hypervisor, Qemu):
         try:
             await hypervisor.finding()
-        except TimeoutError:
+        except StartError:  # of a host that is overloaded, or whose QEMU hangs
             return "QEMU; its accelerator is still being probed, see: corral status"
     facts = hypervisor.facts()
     if facts["accelerator"] == "none":
