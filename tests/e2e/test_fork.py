@@ -233,3 +233,42 @@ def pool_checkpoints(user) -> list[str]:
         "get", "vmcheckpoint", "-l", "corral.dev/warm-pool=spares", "-o", "name"
     ).split()
     return [name.rpartition("/")[2] for name in listed]
+
+
+VM_POOL = {
+    "apiVersion": "pool.kubevirt.io/v1beta1",
+    "kind": "VirtualMachinePool",
+    "metadata": {"name": "lab"},
+    "spec": {
+        "replicas": 1,
+        "selector": {"matchLabels": {"app": "lab"}},
+        "virtualMachineTemplate": {
+            "metadata": {"labels": {"app": "lab"}},
+            "spec": {
+                "runStrategy": "Always",
+                "template": {"metadata": {"labels": {"app": "lab"}}, "spec": MACHINE["spec"]},
+            },
+        },
+    },
+}
+
+
+def test_a_pool_grows_by_copies_that_have_its_numbers(user):
+    user.kubectl("delete", "vmirs,vmi", "--all")
+    reference = {"apiVersion": VM_POOL["apiVersion"], "kind": VM_POOL["kind"], "name": "lab"}
+    spec = {"targetRef": reference, "startFrom": "Checkpoint"}
+    user.kubectl("create", "-f", "-", input=json.dumps(VM_POOL))
+    user.kubectl("create", "-f", "-", input=json.dumps({**POOL, "spec": spec}))
+    user.kubectl("wait", "vmwp", "spares", "--for", "condition=Ready", "--timeout", "300s")
+    [checkpoint] = pool_checkpoints(user)
+    user.kubectl("scale", "vmpool", "lab", "--replicas", "4")
+    names = [f"lab-{number}" for number in range(4)]
+    user.kubectl("wait", "vmi", *names[1:], "--for", "condition=Forked", "--timeout", "120s")
+    found = {one["metadata"]["name"]: one for one in machines(user, "app=lab")}
+    assert sorted(found) == names
+    assert not is_forked(found["lab-0"])
+    for name in names[1:]:
+        assert found[name]["metadata"]["annotations"]["corral.dev/start-from"] == checkpoint
+        assert in_guest(user, name, "hostname").strip() == name
+    assert len({host_key(user, name) for name in names[1:]}) == 3
+    user.kubectl("delete", "vmwp", "spares")

@@ -3,6 +3,7 @@
 from tests.sim.cluster import Cluster
 
 from corral.api.kinds.corral.warm_pool import WARM_POOL_LABEL, VirtualMachineWarmPool
+from corral.api.kinds.kubevirt.pool import VirtualMachinePool
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
@@ -21,6 +22,14 @@ def warm_pool(replicas: int = 2, target: str = "test", **spec) -> dict:
             "name": target,
         }
     return {"metadata": POOL._asdict(), "spec": {"replicas": replicas, **spec}}
+
+
+def checkpoint_for(pool: str = "web") -> dict:
+    """Return a warm pool that keeps a checkpoint for a pool of VirtualMachines."""
+    kind = VirtualMachinePool
+    reference = {"apiVersion": kind.api_version, "kind": kind.kind, "name": pool}
+    spec = {"targetRef": reference, "startFrom": "Checkpoint"}
+    return {"metadata": POOL._asdict(), "spec": spec}
 
 
 def boot(c: Cluster, **behaviour) -> None:

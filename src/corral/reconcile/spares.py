@@ -9,7 +9,7 @@ it lets exactly one of several writers succeed.  Name, uid, address and guest st
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import structlog
@@ -24,10 +24,13 @@ from corral.api.kinds.corral.warm_pool import (
     WARM_POOL_LABEL,
     VirtualMachineWarmPool,
 )
+from corral.api.kinds.kubevirt.installation import KEY, KubeVirt, live_updates
+from corral.api.kinds.kubevirt.pool import VirtualMachinePool
 from corral.api.kinds.kubevirt.replicaset import (
     ReplicaSetTemplate,
     VirtualMachineInstanceReplicaSet,
 )
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.fork_state import has_own_identity
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key, Object
@@ -35,13 +38,21 @@ from corral.client.client import Client
 from corral.metrics import Family, counter
 from corral.reconcile.batch import for_each
 from corral.reconcile.context import ControllerContext
-from corral.reconcile.objects import controller_uid, is_being_deleted, owner_reference
+from corral.reconcile.informer import Informer
+from corral.reconcile.objects import (
+    controller_of,
+    controller_uid,
+    is_being_deleted,
+    owner_reference,
+)
 from corral.reconcile.ownership import owners_without, patch_preconditions, require_not_deleted
+from corral.reconcile.pool_target import is_made_from, member_template, obstacle
 from corral.reconcile.replicas import is_active, is_ready
 
 VMI = VirtualMachineInstance
 WarmPool = VirtualMachineWarmPool
 ReplicaSet = VirtualMachineInstanceReplicaSet
+Target = ReplicaSet | VirtualMachinePool
 
 log = structlog.get_logger()
 
@@ -109,6 +120,8 @@ class Spares:
     def __init__(self, context: ControllerContext) -> None:
         self.pools = context.informers.of(WarmPool)
         self.sets = context.informers.of(ReplicaSet)
+        self.vm_pools = context.informers.of(VirtualMachinePool)
+        self.installations = context.informers.of(KubeVirt)
         self.vmis = context.informers.of(VMI)
         self.checkpoints = context.informers.of(VirtualMachineCheckpoint)
         self.misses: Counter[tuple[Key, str]] = Counter()
@@ -116,37 +129,71 @@ class Spares:
         self.pools.index(_target_index)
         self.vmis.index(_owner_index)
 
-    def pools_of(self, replica_set: ReplicaSet) -> Sequence[WarmPool]:
-        """Return the warm pools whose spares are for a set."""
-        return self.pools.indexed(_target_index, str(replica_set.key))
+    @property
+    def member_sources(self) -> Sequence[Informer[Any]]:
+        """The caches that ``fork_annotations_of_member`` reads."""
+        return self.pools, self.vm_pools, self.checkpoints, self.installations
+
+    def pools_of(self, target: Target) -> Sequence[WarmPool]:
+        """Return the warm pools of a set, or of a pool of VirtualMachines."""
+        return self.pools.indexed(_target_index, _target_key(target.kind, target.key))
 
     def template(self, pool: WarmPool) -> ReplicaSetTemplate | None:
         """Return the template of a pool's spares; None if its target does not exist."""
         target = self.target(pool)
+        if isinstance(target, VirtualMachinePool):
+            return self._member_template(target)
         return pool.spec.template if target is None else target.spec.template
 
-    def target(self, pool: WarmPool) -> ReplicaSet | None:
-        """Return the set that a pool's spares are for; None if there is none."""
+    def target(self, pool: WarmPool) -> Target | None:
+        """Return what a pool's spares, or its checkpoint, are for; None if there is none."""
         reference = pool.spec.target_ref
         if reference is None:
             return None
-        target = self.sets.get(Key(pool.metadata.namespace, reference.name))
+        key = Key(pool.metadata.namespace, reference.name)
+        of_vms = reference.kind == VirtualMachinePool.kind
+        target: Target | None = self.vm_pools.get(key) if of_vms else self.sets.get(key)
         return None if target is None or is_being_deleted(target) else target
+
+    def obstacle(self, pool: WarmPool) -> str:
+        """Return why the target's members cannot start from a checkpoint; empty if they may."""
+        target = self.target(pool)
+        return obstacle(target) if isinstance(target, VirtualMachinePool) else ""
 
     def fork_annotations(self, replica_set: ReplicaSet) -> Mapping[str, str]:
         """Return the annotations by which a member starts from a checkpoint of a warm pool.
 
         They are empty where there is none of the present template.
         """
-        digest = ""
-        for pool in self.pools_of(replica_set):
-            checkpoint = self.checkpoints.get(Key(pool.metadata.namespace, pool.status.checkpoint))
-            if checkpoint is None or is_being_deleted(checkpoint) or not checkpoint.has(READY):
-                continue
-            digest = digest or template_hash(replica_set.spec.template)
-            if checkpoint.metadata.labels.get(TEMPLATE_HASH_LABEL) == digest:
-                return fork_annotations(checkpoint)
-        return {}
+        ready = self._ready_checkpoints(replica_set)
+        return _annotations(ready, replica_set.spec.template) if ready else {}
+
+    def fork_annotations_of_member(self, vm: VirtualMachine) -> Mapping[str, str]:
+        """Return the annotations by which the VMI of a VirtualMachine starts from a checkpoint.
+
+        They are empty where the VirtualMachine belongs to no pool that has one, or differs from the
+        pool's present template.
+        """
+        owner = controller_of(vm)
+        if owner is None or owner.kind != VirtualMachinePool.kind:
+            return {}
+        pool = self.vm_pools.get(Key(vm.metadata.namespace, owner.name))
+        if pool is None or pool.metadata.uid != owner.uid:
+            return {}
+        ready = self._ready_checkpoints(pool)
+        if not ready or obstacle(pool) or not is_made_from(vm, pool):
+            return {}
+        return _annotations(ready, self._member_template(pool))
+
+    def _member_template(self, pool: VirtualMachinePool) -> ReplicaSetTemplate:
+        return member_template(pool, live_updates(self.installations.get(KEY)))
+
+    def _ready_checkpoints(self, target: Target) -> list[VirtualMachineCheckpoint]:
+        """Return the checkpoints of a target's warm pools from which VMIs can start."""
+        pools = self.pools_of(target)
+        keys = (Key(pool.metadata.namespace, pool.status.checkpoint) for pool in pools)
+        found = (self.checkpoints.get(key) for key in keys)
+        return [one for one in found if one and one.has(READY) and not is_being_deleted(one)]
 
     def owned(self, pool: WarmPool) -> list[VMI]:
         """Return the VMIs that a pool controls."""
@@ -217,6 +264,17 @@ def pool_labels(key: Key) -> Mapping[str, str]:
     return {"namespace": key.namespace, "name": key.name}
 
 
+def _annotations(
+    checkpoints: Iterable[VirtualMachineCheckpoint], template: ReplicaSetTemplate
+) -> Mapping[str, str]:
+    """Return the annotations of a VMI that starts from the first checkpoint of a template."""
+    digest = template_hash(template)
+    for checkpoint in checkpoints:
+        if checkpoint.metadata.labels.get(TEMPLATE_HASH_LABEL) == digest:
+            return fork_annotations(checkpoint)
+    return {}
+
+
 async def _hand_out(
     client: Client,
     spare: VMI,
@@ -253,7 +311,13 @@ async def _get(client: Client, key: Key) -> VMI | None:
 
 def _target_index(pool: WarmPool) -> Sequence[str]:
     reference = pool.spec.target_ref
-    return () if reference is None else (str(Key(pool.metadata.namespace, reference.name)),)
+    if reference is None:
+        return ()
+    return (_target_key(reference.kind, Key(pool.metadata.namespace, reference.name)),)
+
+
+def _target_key(kind: str, key: Key) -> str:
+    return f"{kind} {key}"
 
 
 def _owner_index(vmi: VMI) -> Sequence[str]:

@@ -32,6 +32,7 @@ from corral.controllers.vm.restart import restart_reason
 from corral.controllers.vm.run_strategy import Plan, plan
 from corral.controllers.vm.start_failure import RandomBelow
 from corral.controllers.vm.status import StatusInputs, status_of, status_patch
+from corral.controllers.vm.vmi_template import may_fork
 from corral.controllers.vm.volume_requests import Volumes
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
@@ -41,6 +42,7 @@ from corral.reconcile.indexes import by_controller
 from corral.reconcile.objects import controller_uid, is_being_deleted, key_of, uid_of
 from corral.reconcile.ownership import adopt
 from corral.reconcile.quota_retry import retry_on_quota_increase
+from corral.reconcile.spares import Spares
 from corral.reconcile.workqueue import WorkQueue
 
 VMI = VirtualMachineInstance
@@ -69,6 +71,7 @@ def controller(
             *loop.references.sources,
             loop.disks.volumes,
             loop.disks.claims,
+            *loop.spares.member_sources,
         ),
         workers=WORKERS,
     )
@@ -90,6 +93,7 @@ class VirtualMachines:
         self.references = References(context, self.vms, self.queue)
         self._instancetypes = Instancetypes(context.client, self.revisions)
         self._volumes = Volumes(context.client, self._recorder)
+        self.spares = Spares(context)
         self._random_below = random_below
         self.vms.index(_disks)
         self.revisions.index(by_controller)
@@ -222,6 +226,8 @@ class VirtualMachines:
         await self._instancetypes.apply(vm, document)
         if (configuration := self.references.live_updates) is not None:
             add_room(document, configuration)
+        if may_fork(vm, document):
+            document["metadata"]["annotations"] |= self.spares.fork_annotations_of_member(vm)
         owner = vm.metadata.uid
         self._expectations.expect(owner, creations=1)
         try:

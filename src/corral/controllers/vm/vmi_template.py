@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from corral.api.kinds.kubevirt.virtualmachine import FINALIZER, GENERATION, VirtualMachine
+from corral.api.kinds.vmi.saved_memory import RESTORE_FROM, START_FROM
 from corral.api.object import Document
 from corral.controllers.vm.state_change_requests import is_paused_start
 from corral.reconcile.objects import owner_reference
@@ -31,6 +32,17 @@ def new_vmi(vm: VirtualMachine) -> Document:
         "spec": spec,
         "status": {"virtualMachineRevisionName": revision_name(vm)},
     }
+
+
+def may_fork(vm: VirtualMachine, vmi: Document) -> bool:
+    """Report whether a new VMI may start from a checkpoint of a warm pool, in place of booting.
+
+    One that starts paused shows its boot; one that names saved memory, or a checkpoint, has it from
+    its user.  After a start that failed the guest boots: the checkpoint may be the cause.
+    """
+    annotations = vmi["metadata"]["annotations"]
+    named = any(each in annotations for each in (START_FROM, RESTORE_FROM))
+    return not (named or vm.status.start_failure or is_paused_start(vm))
 
 
 def revision(vm: VirtualMachine) -> Document:

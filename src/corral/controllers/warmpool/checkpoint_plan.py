@@ -32,6 +32,8 @@ RETRY_SECONDS: Final = 300.0
 """Age of a checkpoint that failed, or does not fit, at which another one is made."""
 
 COMPLETE, IN_PROGRESS, SOURCE_STARTING = "Complete", "InProgress", "SourceStarting"
+NOT_SUPPORTED: Final = "NotSupported"
+"""Reason of a target whose VMIs cannot start from a checkpoint."""
 
 
 class CheckpointPlan(NamedTuple):
@@ -84,6 +86,17 @@ def plan_checkpoint(
         return CheckpointPlan(delete=tuple(each for each in own if not each.has(READY)))
     spoilt = {starts_from(vmi): vmi for vmi in forks if has_booted_instead(vmi)}
     return _Observed(pool, spoilt, sources, own, digest, now, serves).plan()
+
+
+def not_supported(
+    owned: Iterable[VMI], checkpoints: Iterable[Checkpoint], digest: str | None, why: str
+) -> CheckpointPlan:
+    """Return the plan for a pool whose target can start from no checkpoint: it keeps none."""
+    sources = [vmi for vmi in owned if is_active(vmi) and source_hash(vmi) == digest]
+    kept = tuple(filter(_is_kept, checkpoints))
+    return CheckpointPlan(
+        release=tuple(sources), delete=kept, reason=NOT_SUPPORTED, message=f"spec.targetRef: {why}"
+    )
 
 
 class _Observed(NamedTuple):

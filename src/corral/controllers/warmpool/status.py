@@ -15,7 +15,7 @@ from corral.api.kinds.corral.warm_pool import (
 from corral.api.kinds.vmi.fork_state import SHARED, forked
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document
-from corral.controllers.warmpool.checkpoint_plan import COMPLETE, CheckpointPlan
+from corral.controllers.warmpool.checkpoint_plan import COMPLETE, NOT_SUPPORTED, CheckpointPlan
 from corral.controllers.warmpool.plan import BOOTS, Plan
 from corral.reconcile.start_backoff import Streak
 
@@ -49,7 +49,10 @@ def reason(
     owned: Sequence[VirtualMachineInstance] = (),
     checkpoint: CheckpointPlan = BOOTS,
 ) -> Reason:
-    """Return whether all desired spares are ready, and if not, why."""
+    """Return whether all desired spares are ready, and if not, why.
+
+    A pool of no spares is ready when its checkpoint is.
+    """
     if not has_template:
         target = pool.spec.target_ref
         named = f"{target.kind} {target.name}" if target is not None else "its template"
@@ -59,6 +62,9 @@ def reason(
         failed = "FailedCreate" if decided.create else "FailedDelete"
         return Reason(failed, str(errors[0]))
     counts = f"{decided.ready_replicas} of {decided.desired} spares are ready"
+    if not decided.desired and checkpoint.reason not in {"", COMPLETE}:
+        is_final = checkpoint.reason == NOT_SUPPORTED
+        return Reason(NOT_SUPPORTED if is_final else CHECKPOINT_PENDING, checkpoint.message)
     if decided.ready_replicas >= decided.desired:
         return Reason(SPARES_READY, counts)
     if streak is not None:

@@ -14,10 +14,13 @@ from corral.api.kinds.corral.warm_pool import (
     WARM_POOL_LABEL,
     VirtualMachineWarmPool,
 )
+from corral.api.kinds.kubevirt.installation import KubeVirt, live_updates
+from corral.api.kinds.kubevirt.pool import REVISION_LABEL, VirtualMachinePool
 from corral.api.kinds.kubevirt.replicaset import (
     ReplicaSetTemplate,
     VirtualMachineInstanceReplicaSet,
 )
+from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
 from corral.api.kinds.vmi.fork_state import forked, has_booted_instead
 from corral.api.kinds.vmi.saved_memory import starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -28,6 +31,7 @@ from corral.controllers.warmpool.checkpoint_plan import (
     SOURCE_STARTING,
     CheckpointPlan,
     is_settled,
+    not_supported,
     plan_checkpoint,
 )
 from corral.controllers.warmpool.checkpoint_writes import CheckpointWrites
@@ -72,8 +76,8 @@ def controller(context: ControllerContext) -> Controller[Key]:
         loop.reconcile,
         queue=loop.queue,
         sources=(
-            *(loop.spares.pools, loop.spares.sets, loop.spares.vmis),
-            *(loop.checkpoints, loop.nodes),
+            *(loop.spares.pools, loop.spares.sets, loop.spares.vm_pools),
+            *(loop.spares.installations, loop.spares.vmis, loop.checkpoints, loop.nodes),
         ),
         families=loop.families,
     )
@@ -101,6 +105,8 @@ class WarmPools:
         self.spares.vmis.index(_by_checkpoint)
         self.spares.pools.handle(self._pool_changed)
         self.spares.sets.handle(self._set_changed)
+        self.spares.vm_pools.handle(self._vm_pool_changed)
+        self.spares.installations.handle(self._installation_changed)
         self.checkpoints.index(by_controller)
         self.checkpoints.handle(self._checkpoint_changed)
         self.nodes.handle(self._node_changed)
@@ -118,10 +124,7 @@ class WarmPools:
         delay, streak = self._backoff_delay(pool, owned, digest)
         unmet = self._expectations.unmet_seconds(pool.metadata.uid)
         now = self._context.clock()
-        made = self.checkpoints.indexed(by_controller, pool.metadata.uid)
-        checkpoint = plan_checkpoint(
-            pool, owned, made, digest, now, forks=self._forks(pool, made), serves=self._serves
-        )
+        checkpoint = self._plan_checkpoint(pool, owned, digest)
         decided = plan(pool, owned, digest, now, checkpoint=checkpoint, backing_off=delay > 0)
         errors: list[ApiError] = []
         if not unmet:
@@ -142,6 +145,22 @@ class WarmPools:
             raise errors[0]
         delays = [each for each in (delay, unmet, decided.next_seconds or 0.0) if each > 0]
         return Result(min(delays)) if delays else None
+
+    def _plan_checkpoint(
+        self, pool: WarmPool, owned: Sequence[VMI], digest: str | None
+    ) -> CheckpointPlan:
+        made = self.checkpoints.indexed(by_controller, pool.metadata.uid)
+        if why := self.spares.obstacle(pool):
+            return not_supported(owned, made, digest, why)
+        return plan_checkpoint(
+            pool,
+            owned,
+            made,
+            digest,
+            self._context.clock(),
+            forks=self._forks(pool, made),
+            serves=self._serves,
+        )
 
     async def _claim(self, pool: WarmPool, digest: str | None) -> list[VMI]:
         """Adopt spares without an owner, as of a deleted pool of this name; return all spares.
@@ -277,7 +296,7 @@ class WarmPools:
             self._recorder.event(pool, "Warning", checkpoint.reason, text)
 
     def _forks(self, pool: WarmPool, made: Iterable[Checkpoint]) -> Iterator[VMI]:
-        """Iterate over the VMIs of a pool and its set that were to start from a checkpoint.
+        """Iterate over the VMIs of a pool and its target that were to start from a checkpoint.
 
         Others may differ from the template, and so have booted instead.
         """
@@ -285,7 +304,7 @@ class WarmPools:
         owners = {pool.metadata.uid, target.metadata.uid if target is not None else ""}
         for checkpoint in made:
             for vmi in self.spares.vmis.indexed(_by_checkpoint, str(checkpoint.key)):
-                if controller_uid(vmi) in owners:
+                if controller_uid(vmi) in owners or _is_member(vmi, target):
                     yield vmi
 
     def _serves(self, name: str) -> bool:
@@ -354,6 +373,22 @@ class WarmPools:
         for pool in self.spares.pools_of(changed_set):
             self.queue.add(pool.key)
 
+    def _vm_pool_changed(
+        self, old: VirtualMachinePool | None, new: VirtualMachinePool | None
+    ) -> None:
+        changed_pool = new or old
+        assert changed_pool is not None
+        if old is not None and new is not None and _template_of(old) == _template_of(new):
+            return
+        for pool in self.spares.pools_of(changed_pool):
+            self.queue.add(pool.key)
+
+    def _installation_changed(self, old: KubeVirt | None, new: KubeVirt | None) -> None:
+        """Sync the warm pools of VirtualMachines: their VMIs have room for live updates."""
+        for pool in self.spares.pools.items() if live_updates(old) != live_updates(new) else ():
+            if isinstance(self.spares.target(pool), VirtualMachinePool):
+                self.queue.add(pool.key)
+
     def _vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
         if new is not None and has_booted_instead(new) and not (old and has_booted_instead(old)):
             checkpoint = Key(new.metadata.namespace, starts_from(new))
@@ -394,6 +429,23 @@ class WarmPools:
 def _serves(node: Node) -> bool:
     """Report whether pods can be bound to a node."""
     return ready_status(node) == "True" and not (node.spec and node.spec.unschedulable)
+
+
+def _is_member(vmi: VMI, target: ReplicaSet | VirtualMachinePool | None) -> bool:
+    """Report whether a VMI is that of a VirtualMachine which a pool has made."""
+    owner, revision = controller_of(vmi), vmi.metadata.labels.get(REVISION_LABEL, "")
+    return (
+        isinstance(target, VirtualMachinePool)
+        and owner is not None
+        and owner.kind == VirtualMachine.kind
+        and revision.rpartition("-")[0] == target.metadata.name
+    )
+
+
+def _template_of(pool: VirtualMachinePool) -> tuple[object, ...]:
+    """Return what decides on the VMIs of a pool's members, and whether they are made at all."""
+    spec = pool.spec
+    return spec.virtual_machine_template.spec, spec.name_generation, is_being_deleted(pool)
 
 
 def _is_spare(vmi: VMI) -> bool:

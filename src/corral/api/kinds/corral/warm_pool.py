@@ -27,11 +27,12 @@ Replicas = Annotated[int, msgspec.Meta(ge=0, le=2147483647)]
 
 
 class TargetReference(Struct, kw_only=True):
-    """A reference to the set that spares are for, in the same namespace.
+    """A reference to the set that spares are for, or to a pool, in the same namespace.
 
-    api_version: kubevirt.io/v1.
-    kind: VirtualMachineInstanceReplicaSet.
-    name: the name of the set.
+    api_version: kubevirt.io/v1, or pool.kubevirt.io/v1beta1 of a VirtualMachinePool.
+    kind: VirtualMachineInstanceReplicaSet; or VirtualMachinePool, whose members start from the
+    checkpoint of the warm pool.
+    name: the name of the set or pool.
     """
 
     api_version: str
@@ -42,9 +43,10 @@ class TargetReference(Struct, kw_only=True):
 class WarmPoolSpec(Struct, kw_only=True):
     """Desired state of the warm pool: exactly one of targetRef and template.
 
-    target_ref: the set that the spares are for; they are made from its template.
+    target_ref: the set that the spares are for, or a VirtualMachinePool; they are made from its
+    template.
     template: template of the spares, for claims.
-    replicas: spares to keep ready, 1 by default.
+    replicas: spares to keep ready, 1 by default; 0 for a VirtualMachinePool.
     start_from: how a spare starts: Boot (the default), or Checkpoint: as a copy of one that has
     booted.
     state: what a spare is kept as: Running (the default); Paused and Saved are not supported yet.
@@ -68,7 +70,7 @@ class WarmPoolStatus(Struct, kw_only=True):
     checkpoint: the VirtualMachineCheckpoint that new spares start from.
     label_selector: the selector of spares as text, for autoscalers.
     observed_generation: the generation of the spec that this status is about.
-    conditions: Ready, and CheckpointReady if spares start from a checkpoint.
+    conditions: Ready, and CheckpointReady if spares, or members, start from a checkpoint.
     """
 
     replicas: int = 0

@@ -5,8 +5,10 @@ from typing import Final
 
 from corral.api.errors import Cause
 from corral.api.kind import Verdict, at
+from corral.api.kinds.causes import invalid
 from corral.api.kinds.corral.label_name import check_name
-from corral.api.kinds.corral.warm_pool import FROM_BOOT, RUNNING, SAVED
+from corral.api.kinds.corral.warm_pool import FROM_BOOT, FROM_CHECKPOINT, RUNNING, SAVED
+from corral.api.kinds.kubevirt.pool import VirtualMachinePool
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
 from corral.api.kinds.vmi.admission import check_new_metadata, is_component, validate_spec
 from corral.api.object import Document
@@ -18,15 +20,20 @@ LONGEST_AGE_SECONDS: Final = 100.0 * YEAR
 
 _INVALID: Final = "FieldValueInvalid"
 _UNSUPPORTED: Final = "FieldValueNotSupported"
-_TARGET_KIND: Final = VirtualMachineInstanceReplicaSet.kind
-_TARGET_VERSIONS: Final = ("kubevirt.io/v1", "kubevirt.io/v1alpha3")
+_POOL: Final = VirtualMachinePool.kind
+_TARGETS: Final = {
+    VirtualMachineInstanceReplicaSet.kind: ("kubevirt.io/v1", "kubevirt.io/v1alpha3"),
+    _POOL: ("pool.kubevirt.io/v1beta1", "pool.kubevirt.io/v1alpha1"),
+}
+"""API versions of the kinds that may be targets."""
 
 
 def default_warm_pool(document: Document) -> None:
     """Fill in what the spec leaves open, in place."""
     spec = document.get("spec")
     if isinstance(spec, dict):
-        for name, value in (("replicas", 1), ("startFrom", FROM_BOOT), ("state", RUNNING)):
+        spares = 0 if at(spec, "targetRef", "kind") == _POOL else 1
+        for name, value in (("replicas", spares), ("startFrom", FROM_BOOT), ("state", RUNNING)):
             if spec.get(name) is None:
                 spec[name] = value
 
@@ -44,6 +51,7 @@ def validate_warm_pool(document: Document, old: Document | None, user: str) -> V
         [
             *check_name(document, "spares carry it as a label"),
             *_check_source(spec),
+            *_check_members(spec),
             *_check_support(spec),
         ]
     )
@@ -71,13 +79,26 @@ def _check_source(spec: Document) -> Iterator[Cause]:
 
 def _check_target(target: Document) -> Iterator[Cause]:
     kind, version, name = (target.get(each) or "" for each in ("kind", "apiVersion", "name"))
-    if kind != _TARGET_KIND:
-        yield Cause("spec.targetRef.kind", _unsupported(kind, (_TARGET_KIND,)), _UNSUPPORTED)
-    elif version not in _TARGET_VERSIONS:
-        message = _unsupported(version, _TARGET_VERSIONS)
+    if kind not in _TARGETS:
+        yield Cause("spec.targetRef.kind", _unsupported(kind, tuple(_TARGETS)), _UNSUPPORTED)
+    elif version not in _TARGETS[kind]:
+        message = _unsupported(version, _TARGETS[kind])
         yield Cause("spec.targetRef.apiVersion", message, _UNSUPPORTED)
     if not name:
-        yield Cause("spec.targetRef.name", "name the set", "FieldValueRequired")
+        yield Cause("spec.targetRef.name", "name the set or pool", "FieldValueRequired")
+
+
+def _check_members(spec: Document) -> Iterator[Cause]:
+    """Check that the warm pool of a VirtualMachinePool keeps a checkpoint alone."""
+    if at(spec, "targetRef", "kind") != _POOL:
+        return
+    why = "members of a VirtualMachinePool have numbers and disks of their own"
+    if (start := spec.get("startFrom")) != FROM_CHECKPOINT:
+        fault = f'must be "{FROM_CHECKPOINT}": {why}, so they start from it instead of booting'
+        yield invalid("spec.startFrom", start, fault)
+    if replicas := spec.get("replicas"):
+        fault = f"must be 0: {why}, so a spare cannot become one; they start from the checkpoint"
+        yield invalid("spec.replicas", replicas, fault)
 
 
 def _check_support(spec: Document) -> Iterator[Cause]:

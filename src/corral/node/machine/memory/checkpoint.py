@@ -25,12 +25,12 @@ import structlog
 
 from corral.aio import Background, Signal, finished, run_until, wait_at_most
 from corral.api.kinds.vmi.derived import guest_memory
+from corral.api.kinds.vmi.forkable import obstacles, volumes_of
 from corral.api.kinds.vmi.saved_memory import identity
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.time import rfc3339
 from corral.failures import describe
 from corral.node.hypervisor import Guest, GuestError
-from corral.node.machine.memory.forkable import obstacles, volumes_of
 from corral.node.state.machine_record import Stage
 from corral.node.state.machine_state import MachineState
 from corral.node.storage.checkpoint_files import (
@@ -119,7 +119,7 @@ class MemoryCheckpoint:
             raise CheckpointError("CheckpointFailed", describe(error)) from error
 
     def _require_possible(self, vmi: VirtualMachineInstance) -> None:
-        if why := next(obstacles(vmi), ""):
+        if why := next(obstacles(vmi.spec), ""):
             raise CheckpointError("NotSupported", why)
         if self._state.turn.locked():
             text = "the VMI migrates, is being saved, or another checkpoint of it is made"

@@ -23,13 +23,13 @@ import msgspec
 from corral.aio import finished
 from corral.api.errors import ApiError, BadRequest, NotFound
 from corral.api.kinds.vmi import fork_state
+from corral.api.kinds.vmi.forkable import obstacles, volumes_of
 from corral.api.kinds.vmi.live_update import boot_memory
 from corral.api.kinds.vmi.saved_memory import starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
 from corral.failures import describe
 from corral.node.hypervisor import Guest, Memory, MemoryDamagedError, MemoryMisfitError, StartError
-from corral.node.machine.memory.forkable import obstacles, volumes_of
 from corral.node.state.facts import ForkState
 from corral.node.state.machine_record import Stage
 from corral.node.state.machine_state import MachineState
@@ -73,7 +73,7 @@ class Origin:
 
     def check(self, vmi: VirtualMachineInstance) -> None:
         """Raise MemoryMisfitError if the VMI cannot have the memory and the disks."""
-        if why := next(obstacles(vmi), ""):
+        if why := next(obstacles(vmi.spec), ""):
             raise MemoryMisfitError(why)
         volumes = volumes_of(vmi)
         if volumes != self.made.volumes:

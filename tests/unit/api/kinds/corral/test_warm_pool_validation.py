@@ -13,6 +13,11 @@ TARGET = {
     "kind": "VirtualMachineInstanceReplicaSet",
     "name": "testreplicaset",
 }
+VM_POOL = {
+    "apiVersion": "pool.kubevirt.io/v1beta1",
+    "kind": "VirtualMachinePool",
+    "name": "web",
+}
 TEMPLATE = {
     "metadata": {"labels": {"app": "runner"}},
     "spec": {
@@ -63,8 +68,20 @@ def test_what_the_spec_leaves_open_is_one_running_spare_that_boots():
             "spec.template: may not be set beside targetRef",
         ),
         (
-            {"targetRef": TARGET | {"kind": "VirtualMachinePool"}},
-            'version: "VirtualMachineInstanceReplicaSet"',
+            {"targetRef": TARGET | {"kind": "VirtualMachine"}},
+            'version: "VirtualMachineInstanceReplicaSet", "VirtualMachinePool"',
+        ),
+        (
+            {"targetRef": VM_POOL | {"apiVersion": "kubevirt.io/v1"}, "startFrom": "Checkpoint"},
+            'supported values in this version: "pool.kubevirt.io/v1beta1"',
+        ),
+        (
+            {"targetRef": VM_POOL},
+            'spec.startFrom: Invalid value: "Boot": must be "Checkpoint": members of a Virtual',
+        ),
+        (
+            {"targetRef": VM_POOL, "startFrom": "Checkpoint", "replicas": 2},
+            "spec.replicas: Invalid value: 2: must be 0: members of a VirtualMachinePool have num",
         ),
         (
             {"targetRef": TARGET | {"apiVersion": "apps/v1"}},
@@ -100,6 +117,12 @@ def test_what_the_spec_leaves_open_is_one_running_spare_that_boots():
 def test_a_refusal_names_the_field_and_what_is_supported(spec, refusal):
     first = refusals(warm_pool(**spec))[0]
     assert refusal in first
+
+
+def test_a_pool_of_virtual_machines_has_a_checkpoint_and_no_spares():
+    document = warm_pool(targetRef=VM_POOL, startFrom="Checkpoint")
+    assert document["spec"]["replicas"] == 0
+    assert refusals(document) == []
 
 
 def test_a_name_that_is_too_long_for_a_label_is_refused():

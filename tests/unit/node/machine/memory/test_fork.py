@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
+from corral.api.kinds.vmi.forkable import volumes_of
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.hypervisor import MemoryMisfitError
 from corral.node.machine.memory.fork import Origin
-from corral.node.machine.memory.forkable import volumes_of
 from corral.node.storage.checkpoint_files import Checkpoint, CheckpointFiles
 from corral.node.storage.saved_memory import State
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from corral.api.kinds.vmi.forkable import obstacles, volumes_of
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
-from corral.node.machine.memory.forkable import obstacles, volumes_of
 
 
 def vmi(**spec):
@@ -21,7 +21,7 @@ def test_volumes_that_are_made_anew_or_copied_are_no_obstacle():
         {"name": "seed", "cloudInitNoCloud": {"userData": "#cloud-config"}},
         {"name": "scratch", "emptyDisk": {"capacity": "1Mi"}},
     ]
-    assert list(obstacles(vmi(volumes=volumes))) == []
+    assert list(obstacles(vmi(volumes=volumes).spec)) == []
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_volumes_that_are_made_anew_or_copied_are_no_obstacle():
     ],
 )
 def test_a_disk_that_outlives_the_machine_is_an_obstacle(source):
-    [why] = obstacles(vmi(volumes=[{"name": "data", **source}]))
+    [why] = obstacles(vmi(volumes=[{"name": "data", **source}]).spec)
     assert why.startswith('spec.volumes[0]: the disk of volume "data"')
 
 

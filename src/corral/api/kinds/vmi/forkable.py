@@ -1,9 +1,9 @@
-"""What a fork can have a copy of: the volumes and interfaces of its source."""
+"""Volumes and interfaces of which a fork can have a copy.  No I/O."""
 
 from collections.abc import Iterator
 from typing import Final
 
-from corral.api.kinds.vmi.vmi import VirtualMachineInstance
+from corral.api.kinds.vmi.vmi import Spec, VirtualMachineInstance
 
 _COPYABLE: Final = {
     "container_disk": "containerDisk",
@@ -16,18 +16,21 @@ _COPYABLE: Final = {
 """Sources of volumes that a fork can have a copy of, or makes anew, with their fields' names."""
 
 
-def obstacles(vmi: VirtualMachineInstance) -> Iterator[str]:
-    """Iterate over the fields of a VMI that a fork could not have a copy of, each with advice."""
-    for index, volume in enumerate(vmi.spec.volumes):
+def obstacles(spec: Spec, path: str = "spec") -> Iterator[str]:
+    """Yield the fields of a VMI's spec that a fork could not have a copy of, each with advice.
+
+    ``path`` is that of the spec.
+    """
+    for index, volume in enumerate(spec.volumes):
         if not any(getattr(volume, each) is not None for each in _COPYABLE):
             yield (
-                f'spec.volumes[{index}]: the disk of volume "{volume.name}" cannot be copied; '
+                f'{path}.volumes[{index}]: the disk of volume "{volume.name}" cannot be copied; '
                 f"checkpoints work with {', '.join(_COPYABLE.values())}"
             )
-    for index, interface in enumerate(vmi.spec.domain.devices.interfaces):
+    for index, interface in enumerate(spec.domain.devices.interfaces):
         if interface.masquerade is None and interface.state != "absent":
             yield (
-                f"spec.domain.devices.interfaces[{index}]: forks have the MAC address of their "
+                f"{path}.domain.devices.interfaces[{index}]: forks have the MAC address of their "
                 "source, which works with masquerade only"
             )
 
