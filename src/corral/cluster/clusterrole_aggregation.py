@@ -4,13 +4,14 @@ A role with the label ``rbac.authorization.k8s.io/aggregate-to-edit`` extends ``
 written into an aggregated role itself are overwritten.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from lightkube.models.rbac_v1 import ClusterRole
+from lightkube.models.rbac_v1 import AggregationRule, ClusterRole
 
 from corral.api.errors import Conflict, NotFound
-from corral.api.kinds.auth.rbac import aggregated
+from corral.api.kinds.auth.rbac import aggregated, aggregation_selector
 from corral.api.object import Document, Key
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller
@@ -26,7 +27,7 @@ def controller(context: ControllerContext) -> Controller[Key]:
 
 
 class Aggregation:
-    """Cache of ClusterRoles; a change of any enqueues all aggregated ones."""
+    """Cache of ClusterRoles; a change of one enqueues the aggregated ones that it extends."""
 
     def __init__(self, context: ControllerContext) -> None:
         self.queue = WorkQueue[Key]()
@@ -40,7 +41,8 @@ class Aggregation:
         if role is None or not role.aggregationRule or is_being_deleted(role):
             return
         document = _document(role)
-        desired = aggregated(document, map(_document, self.roles.items()))
+        parts = filter(_selector(role.aggregationRule), self.roles.items())
+        desired = aggregated(document, map(_document, parts))
         if desired == (document.get("rules") or []):
             return
         patch = {"metadata": {"resourceVersion": version_of(role)}, "rules": desired}
@@ -49,15 +51,25 @@ class Aggregation:
         except (Conflict, NotFound):
             return  # the cache has yet to show the change
 
-    def _changed(self, _old: ClusterRole | None, _new: ClusterRole | None) -> None:
+    def _changed(self, old: ClusterRole | None, new: ClusterRole | None) -> None:
+        changed = [each for each in (old, new) if each is not None]
         for role in self.roles.items():
-            if role.aggregationRule:
-                self.queue.add(key_of(role))
+            if (rule := role.aggregationRule) is None:
+                continue
+            key, extends = key_of(role), _selector(rule)
+            if any(key_of(each) == key or extends(each) for each in changed):
+                self.queue.add(key)
 
 
-def _document(role: ClusterRole) -> Document:
-    """Return a role as a document without nulls."""
-    document: Document = _without_nulls(msgspec.to_builtins(role))
+def _selector(rule: AggregationRule) -> Callable[[ClusterRole], bool]:
+    """Return a predicate of roles: whether an aggregated role has their rules."""
+    selects = aggregation_selector(_document(rule))
+    return lambda role: selects((role.metadata and role.metadata.labels) or {})
+
+
+def _document(value: ClusterRole | AggregationRule) -> Document:
+    """Return a role or its aggregationRule as a document without nulls."""
+    document: Document = _without_nulls(msgspec.to_builtins(value))
     return document
 
 

@@ -1,6 +1,6 @@
 """RBAC: roles and bindings (rbac.authorization.k8s.io)."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from lightkube.models.rbac_v1 import ClusterRole, ClusterRoleBinding, Role, RoleBinding
@@ -78,21 +78,24 @@ def _check_rule(path: str, rule: Document, *, namespaced: bool) -> Iterator[Caus
         yield required(f"{path}.resources", "resource rules must supply at least one resource")
 
 
+def aggregation_selector(rule: Document) -> Callable[[Mapping[str, str]], bool]:
+    """Return a predicate of labels: whether a role with them extends the rule's role."""
+    selectors = [label_selector(each) for each in rule.get("clusterRoleSelectors") or ()]
+    return lambda labels: any(each.matches(labels) for each in selectors)
+
+
 def aggregated(role: Document, roles: Iterable[Document]) -> list[Document]:
     """Return the rules of an aggregated ClusterRole, from the roles that its selectors match.
 
     Duplicates are found by the encoded rule: comparing all pairs of a few large roles would take
     minutes.
     """
-    matchers = [
-        label_selector(each) for each in at(role, "aggregationRule", "clusterRoleSelectors") or ()
-    ]
+    selects = aggregation_selector(at(role, "aggregationRule") or {})
     rules: dict[bytes, Document] = {}
     for part in sorted(roles, key=lambda each: str(each["metadata"]["name"])):
-        labels = part["metadata"].get("labels") or {}
         if part["metadata"]["name"] == role["metadata"]["name"]:
             continue
-        if any(selector.matches(labels) for selector in matchers):
+        if selects(part["metadata"].get("labels") or {}):
             for rule in part.get("rules") or ():
                 rules.setdefault(encode_sorted(rule), rule)
     return list(rules.values())
