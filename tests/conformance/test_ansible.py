@@ -26,6 +26,9 @@ PLAYBOOKS = {
     "node": ("life",),
 }
 """By playbook, the words of ``tests/client_table.py`` that it is about."""
+PERIODIC = {"objects", "sets", "lab", "logs-and-exec", "node"}
+"""Those by whose tasks the server is asked as by test_kubernetes.py, whose library Ansible uses:
+each task starts a Python that imports it, in two seconds of a processor."""
 
 pytestmark = [
     pytest.mark.conformance,
@@ -33,10 +36,14 @@ pytestmark = [
 ]
 
 
+def _periodic(playbook: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.periodic] if playbook in PERIODIC else []
+
+
 @pytest.mark.parametrize(
     "playbook",
     [
-        pytest.param(name, marks=[pytest.mark.does(deed) for deed in deeds])
+        pytest.param(name, marks=[*map(pytest.mark.does, deeds), *_periodic(name)])
         for name, deeds in PLAYBOOKS.items()
     ],
 )
