@@ -4,11 +4,19 @@ import json
 import subprocess
 
 import pytest
+from tests.unit.node.storage.killed import killing
 
 from corral.node.storage import Storage
 from corral.node.storage.disk_space import Space
 
 GiB = 1 << 30
+
+
+@pytest.fixture(scope="session")
+def killed_at():
+    """Does work in a process that is killed; see ``killing``."""
+    with killing() as does:
+        yield does
 
 
 @pytest.fixture

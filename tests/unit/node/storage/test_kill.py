@@ -1,10 +1,8 @@
 """Every verb is cut off at each of its file operations, and taken up by the next process."""
 
-import errno
 import os
 import struct
 import subprocess
-import sys
 
 import pytest
 from tests.unit.node.storage.test_clone import SIZE, write
@@ -12,45 +10,9 @@ from tests.unit.node.storage.test_storage import MiB
 
 from corral.node.images import qcow
 from corral.node.storage import Storage, clone
+from corral.node.storage.storage import clones
 
-OPERATIONS = frozenset(
-    {"open", "os.link", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate"}
-)
-CUT, FAILED, DONE = 9, 1, 0
 OFFSET = 0x00FFFFFFFFFFFE00
-
-
-def killed_at(number, work, *, full=False):
-    """Do something in a process that ends, as by kill -9, before its so-manieth file operation.
-
-    ``full``: it goes on, but that operation fails, for want of space.  Answers whether it came to
-    that.
-    """
-    child = os.fork()
-    if child == 0:
-        left = number
-
-        def hook(event, _):
-            nonlocal left
-            if event in OPERATIONS:
-                left -= 1
-                if left == -1 and full:
-                    raise OSError(errno.ENOSPC, "No space left on device")
-                if left < 0 and not full:
-                    os._exit(CUT)
-
-        sys.addaudithook(hook)
-        try:
-            work()
-        except OSError:
-            os._exit(CUT if left < 0 else FAILED)
-        except BaseException:  # noqa: BLE001 - reported by the exit code
-            os._exit(FAILED)
-        os._exit(CUT if left < 0 else DONE)
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    assert code in (CUT, DONE)
-    return code == CUT
 
 
 def content(volume):
@@ -78,7 +40,7 @@ def _clusters(held):
 
 @pytest.fixture(autouse=True)
 def _hasty(monkeypatch):
-    """What is cut off here does not have to survive a power cut, too."""
+    """What is done here does not have to survive a power cut, too."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
@@ -146,9 +108,14 @@ CASES = {
 }
 
 
+def begin(case, root):
+    _, verb, _ = CASES[case]
+    verb(Storage(root))
+
+
 @pytest.mark.parametrize("full", [False, True], ids=["killed", "full"])
 @pytest.mark.parametrize("case", CASES)
-def test_an_operation_killed_at_any_step_is_resumed(case, full, tmp_path):
+def test_an_operation_killed_at_any_step_is_resumed(case, full, killed_at, tmp_path):
     prepare, verb, expected = CASES[case]
     prepare(Storage(tmp_path / "begin"))
     number, came_so_far = 0, True
@@ -156,7 +123,7 @@ def test_an_operation_killed_at_any_step_is_resumed(case, full, tmp_path):
         root = tmp_path / str(number)
         subprocess.run(("cp", "-a", tmp_path / "begin", root), check=True)
         before = {each.handle: content(each) for each in Storage(root).volumes()}
-        came_so_far = killed_at(number, lambda: verb(Storage(root)), full=full)  # noqa: B023
+        came_so_far = killed_at(number, begin, case, root, full=full)
         found = Storage(root)
         found.sweep()
         for volume in found.volumes():  # what users had is whole, before anything is done again
@@ -179,13 +146,18 @@ def left_over(root, storage):
     return [each for each in root.rglob("*") if each.is_file() and each not in known]
 
 
-def test_a_killed_copy_is_repeated(tmp_path, monkeypatch):
-    monkeypatch.setattr(clone, "MAX_LAYERS", 0)
-    monkeypatch.setattr("corral.node.storage.storage.clones.MAX_LAYERS", 0)
-    source_and_target(Storage(tmp_path / "storage"))
-    storage = Storage(tmp_path / "storage")
+def copy(root):
+    """Clone without a layer."""
+    clone.MAX_LAYERS = clones.MAX_LAYERS = 0
+    Storage(root).clone("golden", "pvc-1")
+
+
+def test_a_killed_copy_is_repeated(killed_at, tmp_path):
+    root = tmp_path / "storage"
+    source_and_target(Storage(root))
+    storage = Storage(root)
     number = 0
-    while killed_at(number, lambda: Storage(tmp_path / "storage").clone("golden", "pvc-1")):
+    while killed_at(number, copy, root):
         storage.sweep()
         assert content(storage.find("golden")) == {0: "g"}
         number += 1

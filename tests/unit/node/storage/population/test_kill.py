@@ -5,11 +5,8 @@ import shutil
 import subprocess
 
 import pytest
-from tests.sim.cluster import Inline
-from tests.unit.node.storage.test_kill import killed_at
 
 from corral.node.host.destinations import ANYWHERE
-from corral.node.images import progress
 from corral.node.images.progress import silent
 from corral.node.storage import Storage
 from corral.node.storage.population import http_download
@@ -54,16 +51,12 @@ def unsynced(monkeypatch):
     monkeypatch.setattr("os.fsync", lambda _: None)
 
 
-@pytest.fixture(autouse=True)
-def threadless(monkeypatch):
-    """A process that is forked has none of the threads that its parent's pool counts on."""
-    monkeypatch.setattr(progress, "_THREADS", Inline())
-
-
 @pytest.mark.parametrize(
     ("packing", "stride"), [("raw", 1), ("qcow2", 3), ("compressed qcow2", 7), ("xz", 7)]
 )
-def test_an_import_that_was_killed_is_taken_up_again(server, content, tmp_path, packing, stride):
+def test_an_import_that_was_killed_is_taken_up_again(
+    server, content, killed_at, tmp_path, packing, stride
+):
     content = content[2 * MiB - (1 << 18) : 2 * MiB + (1 << 18)]  # letters, then zeros
     server.content = packed(content, packing, tmp_path)
     whole = content.ljust(CAPACITY, b"\0")
@@ -71,7 +64,7 @@ def test_an_import_that_was_killed_is_taken_up_again(server, content, tmp_path, 
     while was_killed:
         directory = tmp_path / f"storage-{number}"
         Storage(directory).provision(HANDLE, CAPACITY)
-        was_killed = killed_at(number, lambda at=directory: work_on(at, server.url))
+        was_killed = killed_at(number, work_on, directory, server.url)
         assert seen(directory, tmp_path) in (bytes(CAPACITY), whole), "nothing half-done is seen"
         work_on(directory, server.url)
         assert Storage(directory).find(HANDLE).populated
