@@ -12,6 +12,8 @@ import pytest
 from tests.cluster import Outside, outside, until
 from tests.hosts import is_ready
 
+from corral.node.network.namespaces import Namespace
+
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, Page
 
@@ -40,12 +42,23 @@ def pytest_ignore_collect(config: pytest.Config) -> bool | None:
     return "not e2e" in config.option.markexpr or None
 
 
-@pytest.hookimpl(tryfirst=True)  # before those with markers are chosen
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Interfaces that other tests make abort Chromium's requests: ERR_NETWORK_CHANGED."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker("alone")
+@pytest.fixture(scope="module", autouse=True)
+def own_network() -> Iterator[None]:
+    """A network namespace for the thread of the tests, and so for all that it starts.
+
+    Interfaces that other tests make on the host would abort Chromium's requests, with
+    ERR_NETWORK_CHANGED.  Without root's rights nobody makes any, nor a namespace.
+    """
+    if os.geteuid():
+        yield
+        return
+    with Namespace.current() as host:
+        try:
+            with Namespace.unshare_thread():
+                subprocess.run(["ip", "link", "set", "lo", "up"], check=True, timeout=120)
+            yield
+        finally:
+            host.enter()
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,11 @@
 """A real guest in the browser: its start, its console, which is typed into, and its screen."""
 
-import asyncio
 import json
 import re
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from playwright.sync_api import expect
 from tests.cluster import outside, until
-from tests.demo_guest import demo_disk
 from tests.e2e.test_fork import MACHINE, REFERENCE
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -24,11 +21,9 @@ IS_PAINTED = """canvas => {
 
 
 @pytest.fixture(scope="module")
-def user(tmp_path_factory):
-    with ThreadPoolExecutor(1) as threads:  # Playwright's event loop runs in this one
-        disk = threads.submit(lambda: asyncio.run(demo_disk())).result()
+def user(demo_disk, tmp_path_factory):
     with outside("--no-network", directory=tmp_path_factory.mktemp("corral")) as user:
-        user.corral("image", "import", str(disk), REFERENCE)
+        user.corral("image", "import", str(demo_disk), REFERENCE)
         user.kubectl("create", "-f", "-", input=json.dumps(MACHINE))
         until("the guest is ready", lambda: user.get("vmi", "vm")["status"]["phase"] == "Running")
         yield user
