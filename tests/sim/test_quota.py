@@ -10,6 +10,7 @@ from tests.sim.pools import pool
 from tests.sim.test_virtual_machine import vm
 
 from corral.api.errors import Forbidden
+from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint as Checkpoint
 from corral.api.kinds.kubevirt.pool import VirtualMachinePool as Pool
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet as ReplicaSet
 from corral.api.kinds.kubevirt.virtualmachine import VirtualMachine
@@ -231,6 +232,29 @@ async def test_a_set_over_quota_reports_it_and_creates_the_vmis_later():
             return await condition(c, "ReplicaFailure", of=ReplicaSet) is None
 
         await c.until(is_repaired, 20)
+
+
+async def test_checkpoints_are_counted_and_those_beyond_the_quota_refused():
+    async with cluster() as c:
+        counted = "count/virtualmachinecheckpoints.corral.dev"
+        await limit(c, hard={counted: "1"})
+        document = {"metadata": {"namespace": "default"}, "spec": {"source": {"name": "vm"}}}
+        named = [{**document, "metadata": {"name": name, **document["metadata"]}} for name in "ab"]
+        await c.client.create(Checkpoint, named[0])
+        with pytest.raises(Forbidden, match=f"exceeded quota: q, requested: {counted}=1, used"):
+            await c.client.create(Checkpoint, named[1])
+
+        async def is_counted():
+            return await used(c) == {counted: "1"}
+
+        await c.until(is_counted, 30)
+        await c.client.delete(Checkpoint, Key("default", "a"))
+
+        async def is_free():
+            return await used(c) == {counted: "0"}
+
+        await c.until(is_free, 30)
+        await c.client.create(Checkpoint, named[1])
 
 
 async def test_a_repeated_rejection_is_logged_once_and_its_events_are_counted():

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
-from corral.api.kinds.corral.checkpoint import FAILED, READY, VirtualMachineCheckpoint
+from corral.api.kinds.corral.checkpoint import EVICTED, FAILED, READY, VirtualMachineCheckpoint
 from corral.api.kinds.corral.warm_pool import (
     CHECKPOINT_SOURCE_LABEL,
     FROM_CHECKPOINT,
@@ -71,12 +71,13 @@ def plan_checkpoint(
     *,
     forks: Iterable[VMI],
     serves: Callable[[str], bool],
+    has_disk_pressure: bool = False,
 ) -> CheckpointPlan:
     """Return the plan for the checkpoint of a pool that owns these VMIs and checkpoints.
 
     ``forks`` are VMIs of the pool and its set that were to start from one of the checkpoints;
     ``digest`` is the hash of the present template; ``serves`` reports whether machines can start on
-    a node.
+    a node, ``has_disk_pressure`` is True while all such nodes are short of disk space.
     """
     own = sorted(filter(_is_kept, checkpoints), key=_age_order)
     sources = [vmi for vmi in owned if is_active(vmi) and source_hash(vmi) == digest]
@@ -85,7 +86,7 @@ def plan_checkpoint(
     if digest is None:
         return CheckpointPlan(delete=tuple(each for each in own if not each.has(READY)))
     spoilt = {starts_from(vmi): vmi for vmi in forks if has_booted_instead(vmi)}
-    return _Observed(pool, spoilt, sources, own, digest, now, serves).plan()
+    return _Observed(pool, spoilt, sources, own, digest, now, serves, has_disk_pressure).plan()
 
 
 def not_supported(
@@ -111,11 +112,12 @@ class _Observed(NamedTuple):
     digest: str
     now: datetime
     serves: Callable[[str], bool]
+    has_disk_pressure: bool
 
     def plan(self) -> CheckpointPlan:
         usable = next((each for each in reversed(self.own) if self._is_usable(each)), None)
         failed = [each for each in self.own if self._is_current(each) and self._fault(each)]
-        waits = [left for each in failed if (left := self._left(each, RETRY_SECONDS)) > 0]
+        waits = [left for each in failed if (left := self._retry_seconds(each)) > 0]
         ages = self._left(usable, _longest_age(self.pool)) if usable is not None else 0.0
         is_needed = ages <= 0 and not waits
         making = {each.spec.source.name: each for each in self.own if not each.is_final}
@@ -156,6 +158,19 @@ class _Observed(NamedTuple):
         vmi = self.spoilt.get(checkpoint.metadata.name)
         return None if vmi is None else forked(vmi)
 
+    def _retry_seconds(self, checkpoint: Checkpoint) -> float:
+        """Return the seconds until another one is made in place of one that is of no use.
+
+        One that was removed for its space is made again five minutes after that, and not while
+        there is no more room for it.
+        """
+        fault = self._fault(checkpoint)
+        if fault is None or fault.reason != EVICTED:
+            return self._left(checkpoint, RETRY_SECONDS)
+        if self.has_disk_pressure:
+            return float("inf")
+        return self._seconds_until(fault.last_transition_time, RETRY_SECONDS)
+
     def _is_done(self, source: VMI, making: dict[str, Checkpoint], *, is_needed: bool) -> bool:
         """Report whether a source has served: it is an ordinary spare from now on."""
         if source.key.name in making:
@@ -185,7 +200,13 @@ class _Observed(NamedTuple):
         created = checkpoint.metadata.creation_timestamp
         if seconds is None or created is None:
             return float("inf")
-        moment = parse_rfc3339(created) + timedelta(seconds=seconds)
+        return self._seconds_until(created, seconds)
+
+    def _seconds_until(self, begin: str | None, seconds: float) -> float:
+        """Return the seconds until so many have passed since a time; 0 for none."""
+        if not begin:
+            return 0.0
+        moment = parse_rfc3339(begin) + timedelta(seconds=seconds)
         return (moment - self.now).total_seconds()
 
     def _report(
@@ -204,7 +225,10 @@ class _Observed(NamedTuple):
             return IN_PROGRESS, f"checkpoint {making[source].key.name} of {source} is being made"
         fault = self._fault(failed[-1]) if failed else None
         if fault is not None and not source:
-            text = f"{failed[-1].key.name}: {fault.message}: another one is tried after"
+            text = f"{failed[-1].key.name}: {fault.message}"
+            if fault.reason == EVICTED:
+                return fault.reason, f"{text}, five minutes later at the earliest"
+            text = f"{text}: another one is tried after"
             return fault.reason, f"{text} {RETRY_SECONDS / 60:.0f} minutes, until then spares boot"
         text = f"{source or 'its source'} boots; others start from its checkpoint, which is made"
         return SOURCE_STARTING, f"{text} once it is Ready and its guest agent is connected"

@@ -59,7 +59,8 @@ def reason(
         message = f"spec.targetRef: {named} does not exist: create it, or delete this warm pool"
         return Reason(TARGET_NOT_FOUND, message)
     if errors:
-        failed = "FailedCreate" if decided.create else "FailedDelete"
+        creates = decided.create or decided.create_source or checkpoint.make is not None
+        failed = "FailedCreate" if creates else "FailedDelete"
         return Reason(failed, str(errors[0]))
     counts = f"{decided.ready_replicas} of {decided.desired} spares are ready"
     if not decided.desired and checkpoint.reason not in {"", COMPLETE}:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from lightkube.models.core_v1 import Node
 
 from corral.api.errors import ApiError, Conflict
+from corral.api.kinds.core.node_pressure import DISK_PRESSURE, pressures
 from corral.api.kinds.core.node_taints import ready_status
 from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint
 from corral.api.kinds.corral.warm_pool import (
@@ -160,6 +161,7 @@ class WarmPools:
             self._context.clock(),
             forks=self._forks(pool, made),
             serves=self._serves,
+            has_disk_pressure=self._has_disk_pressure(),
         )
 
     async def _claim(self, pool: WarmPool, digest: str | None) -> list[VMI]:
@@ -312,6 +314,11 @@ class WarmPools:
         node = self.nodes.get(Key("", name))
         return node is not None and _serves(node)
 
+    def _has_disk_pressure(self) -> bool:
+        """Report whether each node on which machines can start is short of disk space."""
+        serving = list(filter(_serves, self.nodes.items()))
+        return bool(serving) and all(DISK_PRESSURE in pressures(node) for node in serving)
+
     def families(self) -> Iterable[Family]:
         """Return the metrics of warm pools; none where there are none."""
         pools = list(self.spares.pools.items())
@@ -355,8 +362,8 @@ class WarmPools:
             self.queue.add(Key(checkpoint.metadata.namespace, owner.name))
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        served, serves = (node is not None and _serves(node) for node in (old, new))
-        for pool in self.spares.pools.items() if served is not serves else ():
+        before, now = (_use_of(node) for node in (old, new))
+        for pool in self.spares.pools.items() if before != now else ():
             if pool.spec.start_from == FROM_CHECKPOINT:
                 self.queue.add(pool.key)
 
@@ -424,6 +431,11 @@ class WarmPools:
         self._handed_out[pool.key, owner.kind] += 1
         message = f"Handed out {vmi.metadata.name} to {owner.kind} {owner.name}"
         self._recorder.event(pool, "Normal", "HandedOut", message)
+
+
+def _use_of(node: Node | None) -> tuple[bool, bool]:
+    """Return whether pods can be bound to a node, and whether it is short of disk space."""
+    return (False, False) if node is None else (_serves(node), DISK_PRESSURE in pressures(node))
 
 
 def _serves(node: Node) -> bool:

@@ -148,7 +148,8 @@ class Agent:
         host.sampler.add(name, self.index.running_pods)
         if host.pressure is not None:
             node, events = partial(self._self.get, Key("", name)), self._machines.kubelet_events
-            host.pressure.add(Evictions(self.index, events, node, self.register_again))
+            evict = self._checkpoints.evict_oldest
+            host.pressure.add(Evictions(self.index, events, node, self.register_again, evict))
 
     def _new_heartbeat(self, context: ControllerContext, lease: NodeLease | None) -> Heartbeat:
         if self._fencing is None:

@@ -5,7 +5,7 @@ forks that run keep the memory that they map, and the copies of the disks are th
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -13,8 +13,15 @@ import msgspec
 import structlog
 
 from corral.api.conditions import set_condition
-from corral.api.errors import NotFound
-from corral.api.kinds.corral.checkpoint import DAMAGED, FAILED, READY, VirtualMachineCheckpoint
+from corral.api.errors import ApiError, NotFound
+from corral.api.kinds.corral.checkpoint import (
+    DAMAGED,
+    EVICTED,
+    FAILED,
+    READY,
+    VirtualMachineCheckpoint,
+)
+from corral.api.kinds.corral.warm_pool import VirtualMachineWarmPool
 from corral.api.kinds.vmi.fork_state import forked, has_booted_instead, has_started_from
 from corral.api.kinds.vmi.saved_memory import starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -31,6 +38,7 @@ from corral.node.storage.checkpoint_files import Checkpoint, CheckpointFiles
 from corral.reconcile.context import ControllerContext
 from corral.reconcile.controller import Controller, Result
 from corral.reconcile.indexes import by_source
+from corral.reconcile.objects import controller_of
 from corral.reconcile.workqueue import WorkQueue
 
 OnDamage = Callable[[str], None]
@@ -42,6 +50,10 @@ _WORKERS: Final = 2
 _RETRY_SECONDS: Final = 2.0
 _SWEEP_RETRY_SECONDS: Final = 60.0
 _NO_RECORD: Final = "its files are missing"
+_EVICTED_MESSAGE: Final = (
+    "its node was short of disk space, and no VMI used it: its warm pool makes another one when "
+    "there is room again"
+)
 _PENDING: Final = "CheckpointPending"
 """Reason of machines that wait for their checkpoint to be complete."""
 
@@ -153,6 +165,30 @@ class CheckpointSync:
     async def run(self) -> None:
         """Sync checkpoints until cancelled."""
         await self._controller.run()
+
+    async def evict_oldest(self) -> bool:
+        """Remove the oldest checkpoint that is not needed; report whether there was one.
+
+        It is reported first, so that no VMI starts from files that go.  Raises OSError.
+        """
+        unneeded = evictable(self._checkpoints.items(), self._node, self._is_unused)
+        for checkpoint in unneeded:
+            try:
+                await self._fail(checkpoint, CheckpointError(EVICTED, _EVICTED_MESSAGE))
+            except ApiError as error:
+                name = str(checkpoint.key)
+                log.warning("a checkpoint stays on disk", checkpoint=name, error=str(error))
+                continue
+            self._recorder.event(checkpoint, "Warning", EVICTED, _EVICTED_MESSAGE)
+            await asyncio.to_thread(self._files.of(checkpoint.metadata.uid).remove)
+            return True
+        return False
+
+    def _is_unused(self, checkpoint: VirtualMachineCheckpoint) -> bool:
+        """Report whether no VMI has started from a checkpoint, or is about to."""
+        return all(
+            map(has_booted_instead, self._instances.indexed(_origin_of, str(checkpoint.key)))
+        )
 
     async def sync(self, key: Key) -> Result | None:
         """Make a checkpoint, or report its forks.  Raises ApiError and OSError."""
@@ -266,8 +302,7 @@ class CheckpointSync:
 
     async def _sync_final(self, checkpoint: VirtualMachineCheckpoint) -> None:
         files = self._files.of(checkpoint.metadata.uid)
-        named = self._instances.indexed(_origin_of, str(checkpoint.key))
-        if is_unused := all(map(has_booted_instead, named)):
+        if is_unused := self._is_unused(checkpoint):
             files.close()
         if checkpoint.status.node_name != self._node:
             return
@@ -370,6 +405,28 @@ class CheckpointSync:
     def _on_damage(self, uid: str) -> None:
         for checkpoint in self._checkpoints.indexed(_uid, uid):
             self._queue.add(checkpoint.key)
+
+
+def evictable(
+    checkpoints: Iterable[VirtualMachineCheckpoint],
+    node: str,
+    is_unused: Callable[[VirtualMachineCheckpoint], bool],
+) -> list[VirtualMachineCheckpoint]:
+    """Return the checkpoints on a node that may go when it is short of disk, the oldest first.
+
+    A warm pool makes those that it controls again; one of a user's is never among them.
+    """
+    found = [
+        each
+        for each in checkpoints
+        if each.status.node_name == node
+        and each.has(READY)
+        and not each.metadata.deletion_timestamp
+        and (owner := controller_of(each)) is not None
+        and owner.kind == VirtualMachineWarmPool.kind
+        and is_unused(each)
+    ]
+    return sorted(found, key=lambda each: (each.metadata.creation_timestamp or "", each.key))
 
 
 def _listed(directory: Path) -> list[Path]:

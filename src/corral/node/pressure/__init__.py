@@ -1,4 +1,4 @@
-"""Node-pressure eviction: frees images first, then evicts machines, one at a time."""
+"""Node-pressure eviction: frees images, then checkpoints, then evicts machines one at a time."""
 
 from corral.node.pressure.eviction_manager import Pressure
 from corral.node.pressure.thresholds import Threshold, parse_thresholds

@@ -142,13 +142,22 @@ class Pressure:
             node.report_reclaim(resource)
         if short.threshold.of.condition == DISK_PRESSURE:
             await collect(self._images, self._is_short)
+            while await asyncio.to_thread(self._is_short) and await self._evict_checkpoint():
+                pass
             remaining = await self._shortages()
             if not any(each.threshold == short.threshold for each in remaining):
                 return
         self._evict(short, resource)
 
+    async def _evict_checkpoint(self) -> bool:
+        """Remove a checkpoint of one of the nodes; report whether there was one."""
+        for node in self._nodes:
+            if await node.evict_checkpoint():
+                return True
+        return False
+
     def _is_short(self) -> bool:
-        """Report whether the disk is still too full; checked after each removed image."""
+        """Report whether the disk is still too full; checked after each that was removed."""
         return any(
             each.threshold.of.condition == DISK_PRESSURE and each.threshold.of.is_reclaimable
             for each in shortages(self._thresholds, self._observe())

@@ -1,6 +1,6 @@
 """Evictions on one node: candidates, conditions and events."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from lightkube.models.core_v1 import Node
 
@@ -30,7 +30,11 @@ _EVENT_REASONS = {
 
 
 class Evictions:
-    """The evictions of one node; ``register_again`` updates its status."""
+    """The evictions of one node.
+
+    ``register_again`` updates its status; ``evict_checkpoint`` removes a checkpoint that is not
+    needed, and reports whether there was one.
+    """
 
     def __init__(
         self,
@@ -38,11 +42,13 @@ class Evictions:
         events: EventRecorder,
         node: Callable[[], Node | None],
         register_again: Callable[[], None],
+        evict_checkpoint: Callable[[], Awaitable[bool]],
     ) -> None:
         self._index = index
         self._events = events
         self._node = node
         self._register_again = register_again
+        self.evict_checkpoint = evict_checkpoint
 
     def candidates(self, resource: str) -> Iterator[Candidate]:
         """Return running machines with their usage of the resource."""

@@ -77,6 +77,7 @@ class CheckpointFiles:
         self._disks = directory / "disks"
         self._record = directory / _RECORD
         self._lock = Lock()
+        self._removal = Lock()
         self._sealed = -1
         """The descriptor of the memory that forks map, once one has been started."""
 
@@ -202,9 +203,10 @@ class CheckpointFiles:
         Raises OSError.
         """
         self.close()
-        if self.directory.exists():
-            self._record.unlink(missing_ok=True)
-            shutil.rmtree(self.directory)
+        with self._removal:
+            if self.directory.exists():
+                self._record.unlink(missing_ok=True)
+                shutil.rmtree(self.directory)
 
 
 def copied_bytes(disks: Iterable[Path]) -> int:

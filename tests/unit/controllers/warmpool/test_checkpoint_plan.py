@@ -5,7 +5,7 @@ from datetime import timedelta
 import msgspec
 from tests.unit.controllers.warmpool.test_plan import DIGEST, NOW, spare, warm_pool
 
-from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint
+from corral.api.kinds.corral.checkpoint import EVICTED, VirtualMachineCheckpoint
 from corral.api.kinds.corral.warm_pool import CHECKPOINT_SOURCE_LABEL, TEMPLATE_HASH_LABEL
 from corral.api.kinds.vmi.saved_memory import START_FROM
 from corral.api.object import Condition
@@ -50,11 +50,28 @@ def checkpoint(name="c", *, of="s", made="Ready", age=10, digest=DIGEST, node="n
     return msgspec.convert(document, VirtualMachineCheckpoint)
 
 
-def decide(vmis=(), checkpoints=(), digest=DIGEST, down=(), **spec):
+def decide(vmis=(), checkpoints=(), digest=DIGEST, down=(), *, short_of_disk=False, **spec):
     pool = warm_pool(2, **{"startFrom": "Checkpoint", **spec})
     return plan_checkpoint(
-        pool, vmis, checkpoints, digest, NOW, forks=vmis, serves=lambda one: one not in down
+        pool,
+        vmis,
+        checkpoints,
+        digest,
+        NOW,
+        forks=vmis,
+        serves=lambda one: one not in down,
+        has_disk_pressure=short_of_disk,
     )
+
+
+def evicted(seconds_ago):
+    """Return an old checkpoint that its node has removed for its space."""
+    made = checkpoint(made="Failed", age=9999)
+    (condition,) = made.status.conditions
+    condition.reason = EVICTED
+    moment = NOW - timedelta(seconds=seconds_ago)
+    condition.last_transition_time = moment.isoformat().replace("+00:00", "Z")
+    return made
 
 
 def names(objects):
@@ -101,6 +118,21 @@ def test_a_checkpoint_from_which_a_spare_could_not_start_is_not_used_again():
     assert decide(*others).usable.metadata.name == "d"
     assert names(decide(*others).delete) == ["c"]
     assert decide([fork("f", "c", "IdentityPending")], [checkpoint()]).usable is not None
+
+
+def test_a_checkpoint_that_was_removed_for_its_space_is_made_again_later():
+    waits = decide((), [evicted(20)])
+    assert (waits.reason, waits.needs_source, waits.delete) == (EVICTED, False, ())
+    assert waits.next_seconds == RETRY_SECONDS - 20
+    due = decide((), [evicted(RETRY_SECONDS)])
+    assert (due.needs_source, names(due.delete)) == (True, ["c"])
+    short = decide((), [evicted(RETRY_SECONDS)], short_of_disk=True)
+    assert (short.needs_source, short.boots, short.reason) == (False, True, EVICTED)
+
+
+def test_disk_pressure_keeps_no_checkpoint_from_being_used_or_renewed():
+    assert decide((), [checkpoint()], short_of_disk=True).usable is not None
+    assert decide(short_of_disk=True).needs_source
 
 
 def test_a_complete_checkpoint_of_another_template_stays_until_there_is_one_of_this():

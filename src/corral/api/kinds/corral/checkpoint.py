@@ -10,6 +10,9 @@ READY, FAILED = "Ready", "Failed"
 DAMAGED: Final = "Damaged"
 """Reason of both conditions of a checkpoint whose files were complete, and are so no more."""
 
+EVICTED: Final = "Evicted"
+"""Reason of both conditions of a checkpoint that its node has removed, being short of disk."""
+
 
 class CheckpointSource(Struct, kw_only=True):
     """The VMI that the checkpoint is made of, in the same namespace.
