@@ -23,6 +23,7 @@ from corral.api.errors import Invalid, NotFound
 from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint as Checkpoint
 from corral.api.kinds.corral.fork import fork_annotations, fork_of
 from corral.api.kinds.vmi.fork_state import forked as forked_condition
+from corral.api.kinds.vmi.live_update import queues
 from corral.api.kinds.vmi.saved_memory import IDENTITY, START_FROM
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance as Machine
 from corral.api.object import Key
@@ -121,6 +122,17 @@ async def test_forks_have_the_memory_of_a_source_that_goes_on(tmp_path):
         await host.whole.until(counted)
         assert await guest_of(host, await machine_of(host, "vm")).runs()
         await in_phase(host, "vm", "Running")
+
+
+async def test_a_fork_of_a_machine_that_may_get_more_sockets_starts_with_its_devices(tmp_path):
+    async with node(tmp_path) as host:
+        memory = await running(host, "vm", {"corral.dev/boot-sockets": "1"}, **MASQUERADE)
+        await up(host, "vm")
+        await request(host)
+        made = await finished(host)
+        assert await running(host, "fork", {START_FROM: "base"}, **MASQUERADE) == memory
+        assert queues(await machine_of(host, "fork")) == 1
+        assert made.status.boot_sockets == 1
 
 
 async def test_the_node_reports_what_its_checkpoints_occupy(tmp_path):

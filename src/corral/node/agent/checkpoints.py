@@ -23,6 +23,7 @@ from corral.api.kinds.corral.checkpoint import (
 )
 from corral.api.kinds.corral.warm_pool import VirtualMachineWarmPool
 from corral.api.kinds.vmi.fork_state import forked, has_booted_instead, has_started_from
+from corral.api.kinds.vmi.live_update import boot_sockets
 from corral.api.kinds.vmi.saved_memory import starts_from
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
@@ -229,7 +230,7 @@ class CheckpointSync:
         uid = checkpoint.metadata.uid
         if uid in self._busy:
             return Result(_RETRY_SECONDS)
-        begun = {"sourceUID": source.metadata.uid}
+        begun = {"sourceUID": source.metadata.uid, "bootSockets": boot_sockets(source)}
         await self._wait(checkpoint, "InProgress", "the checkpoint is being made", begun)
         self._busy.add(uid)
         files, now = self._files.of(uid), asyncio.get_running_loop().time

@@ -1,8 +1,8 @@
 """Checkpoints that new VMIs name: the annotations that follow from them are filled in.
 
 A VMI, or the template that it is made from, names the checkpoint alone.  The node that has it,
-where the VMI starts, and the identity that its guest has in memory are read from its status when
-the VMI is created.
+where the VMI starts, the identity that its guest has in memory, and the sockets by which its
+devices have their queues are read from its status when the VMI is created.
 """
 
 from corral.api.encoding import decode_as
@@ -10,6 +10,7 @@ from corral.api.kind import at
 from corral.api.kinds.corral.checkpoint import FAILED, VirtualMachineCheckpoint
 from corral.api.kinds.corral.checkpoint_kind import CHECKPOINT
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
+from corral.api.kinds.vmi.live_update import BOOT_SOCKETS
 from corral.api.kinds.vmi.saved_memory import IDENTITY, START_FROM, START_ON, identity
 from corral.api.kinds.vmi.start_annotations import invalid_annotation
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
@@ -30,7 +31,7 @@ class Checkpoints:
         return {storage(VIRTUAL_MACHINE_INSTANCE): self._resolve}
 
     def _resolve(self, call: Call, document: Document, _old: Document | None) -> None:
-        """Fill in node and identity of the checkpoint of a new VMI.  Raises Invalid."""
+        """Fill in what a new VMI has from its checkpoint.  Raises Invalid."""
         name = at(document, "metadata", "annotations", START_FROM)
         if not name or subdomain_faults(name):  # validation refuses the latter
             return
@@ -51,7 +52,12 @@ class Checkpoints:
             cause = invalid_annotation("metadata", IDENTITY, given, fault)
             own = document["metadata"].get("name", "")
             raise call.kind.denied(own, [cause], creating=True)
-        found = {IDENTITY: theirs, START_ON: checkpoint.status.node_name}
+        sockets = checkpoint.status.boot_sockets
+        found = {
+            IDENTITY: theirs,
+            START_ON: checkpoint.status.node_name,
+            BOOT_SOCKETS: str(sockets) if sockets is not None else "",
+        }
         for annotation, value in found.items():
             if value:
                 annotations.setdefault(annotation, value)

@@ -30,7 +30,7 @@ from corral.store import Store
 
 _RESERVED_PREFIX: Final = "node-restriction.kubernetes.io/"
 """Labels by which administrators restrict workloads to trusted nodes."""
-COMPLETE_FIELDS: Final = ("identity", "creationTime", "digest", "sizeBytes")
+COMPLETE_FIELDS: Final = ("identity", "bootSockets", "creationTime", "digest", "sizeBytes")
 """Fields of a checkpoint's status that never change once it is complete."""
 _KEPT_SPEC: Final = ("podCIDR", "podCIDRs", "taints", "unschedulable", "providerID")
 

@@ -37,6 +37,12 @@ async def test_node_and_identity_are_those_of_the_checkpoint(ask):
     assert (answer.status, start(answer), answer.warnings) == (201, ("n1", UID), [])
 
 
+async def test_devices_have_the_queues_of_the_checkpoint(ask):
+    await checkpoint(ask, status={"nodeName": "n1", "identity": UID, "bootSockets": 2})
+    answer = await vmi(ask)
+    assert answer["metadata"]["annotations"]["corral.dev/boot-sockets"] == "2"
+
+
 async def test_the_identity_of_a_checkpoint_that_is_made_is_that_of_its_source(ask):
     source = await ask.create(VMIS, "source", spec=SPEC)
     uid = source["metadata"]["uid"]

@@ -41,6 +41,7 @@ class CheckpointStatus(Struct, kw_only=True):
     source_uid: the uid of the VMI that it is made of, once that has begun.
     creation_time: when the source stood still for it.
     identity: the uid that the hardware of the source is derived from, and that of its forks.
+    boot_sockets: the sockets that the source has started with, if it may get more.
     size_bytes: what its files occupy.
     digest: SHA-256 of its memory.
     forks: VMIs that exist and have started from it.
@@ -52,6 +53,7 @@ class CheckpointStatus(Struct, kw_only=True):
     source_uid: str = msgspec.field(default="", name="sourceUID")
     creation_time: str = ""
     identity: str = ""
+    boot_sockets: int | None = None
     size_bytes: int = 0
     digest: str = ""
     forks: int = 0

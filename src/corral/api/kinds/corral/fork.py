@@ -5,6 +5,7 @@ from typing import Final
 
 from corral.api.kind import at
 from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint
+from corral.api.kinds.vmi.live_update import BOOT_SOCKETS
 from corral.api.kinds.vmi.saved_memory import IDENTITY, START_FROM, START_ON
 from corral.api.object import Document
 
@@ -14,11 +15,15 @@ _OF_THE_SOURCE: Final = ("uuid", "serial")
 
 def fork_annotations(checkpoint: VirtualMachineCheckpoint) -> dict[str, str]:
     """Return the annotations of a VMI that starts from a complete checkpoint, on its node."""
-    return {
+    status = checkpoint.status
+    annotations = {
         START_FROM: checkpoint.metadata.name,
-        START_ON: checkpoint.status.node_name,
-        IDENTITY: checkpoint.status.identity,
+        START_ON: status.node_name,
+        IDENTITY: status.identity,
     }
+    if status.boot_sockets is not None:
+        annotations[BOOT_SOCKETS] = str(status.boot_sockets)
+    return annotations
 
 
 def fork_of(source: Document, checkpoint: VirtualMachineCheckpoint) -> Document:

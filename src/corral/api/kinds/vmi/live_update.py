@@ -27,7 +27,7 @@ LEAST_BYTES: Final = 1 << 30
 sections of 128 MiB, and needs memory for their page tables."""
 BOOT_SOCKETS: Final = "corral.dev/boot-sockets"
 """Annotation of a VMI that may get more sockets: those that it starts with.  Devices that have a
-queue for each vCPU keep that number wherever the machine moves."""
+queue for each vCPU keep that number wherever the machine moves, and in forks of it."""
 _HUGE_BLOCK: Final = "1Gi"
 
 
@@ -162,13 +162,19 @@ def has_room(vmi: VirtualMachineInstance) -> bool:
     return most > 1 or max_memory_bytes(vmi.spec.domain) > boot_memory(vmi).rounded_up()
 
 
+def boot_sockets(vmi: VirtualMachineInstance) -> int | None:
+    """Return the sockets that its annotation says a VMI starts with; None if it says nothing."""
+    text = vmi.metadata.annotations.get(BOOT_SOCKETS, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 4 else None
+
+
 def queues(vmi: VirtualMachineInstance) -> int | None:
     """Return the queues of devices that have one for each vCPU; None for QEMU's choice."""
-    text = vmi.metadata.annotations.get(BOOT_SOCKETS, "")
-    if not (text.isascii() and text.isdecimal() and len(text) < 4):
+    sockets = boot_sockets(vmi)
+    if sockets is None:
         return None
     layout = processors(vmi.spec.domain)
-    count = int(text) * layout.cores * layout.threads
+    count = sockets * layout.cores * layout.threads
     return count if 0 < count <= MOST_PROCESSORS else None
 
 

@@ -1,9 +1,10 @@
 """A VMI that is a fork of another one."""
 
 import msgspec
+from msgspec.structs import replace
 
 from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint
-from corral.api.kinds.corral.fork import fork_of
+from corral.api.kinds.corral.fork import fork_annotations, fork_of
 
 SOURCE = {
     "apiVersion": "kubevirt.io/v1",
@@ -43,6 +44,11 @@ def test_a_fork_belongs_to_no_set_and_no_service_of_its_source():
             "corral.dev/identity": "4",
         },
     }
+
+
+def test_devices_of_a_fork_have_the_queues_of_a_source_that_may_get_more_sockets():
+    made = replace(CHECKPOINT, status=replace(CHECKPOINT.status, boot_sockets=2))
+    assert fork_annotations(made)["corral.dev/boot-sockets"] == "2"
 
 
 def test_a_fork_is_bound_to_no_node_but_for_its_start():
