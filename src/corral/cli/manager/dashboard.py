@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import html
 import os
 import webbrowser
 from collections.abc import Mapping
@@ -21,6 +22,7 @@ from corral.cli.session import Session
 from corral.client.decoding import error_from
 from corral.client.https import Https
 from corral.failures import describe
+from corral.files import replace
 
 PATH: Final = "/dashboard/"
 _SIGN_IN: Final = "/dashboard/sign-in"
@@ -30,6 +32,7 @@ _SCREENS: Final = ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY", "WSL_DISTRO_NAME")
 
 Without them Python finds browsers in a terminal, which cannot show the page.
 """
+_BY_HAND: Final = "corral dashboard --no-browser prints the address to open by hand."
 _CONNECT_SECONDS: Final = 10.0
 
 
@@ -74,7 +77,7 @@ def dashboard(*, session: Session, browser: bool, print_url: bool) -> None:
     if print_url:
         click.echo(door.url)
         return
-    opened = browser and has_screen(os.environ) and webbrowser.open(door.url)
+    opened = browser and has_screen(os.environ) and _open(door)
     for line in lines(door, opened=opened):
         click.echo(line)
 
@@ -84,10 +87,45 @@ def has_screen(environment: Mapping[str, str]) -> bool:
     return any(environment.get(each) for each in _SCREENS)
 
 
+def _open(door: Door) -> bool:
+    """Open the address in a browser; return whether one was found.
+
+    Every user of this host can read the arguments of a process, and would have the code first.  So
+    the browser is told a file that leads there, which nobody else can read.
+    """
+    path = _redirect_file(os.environ)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace(path, redirect(door).encode())
+    except OSError as error:
+        raise Problem(f"{path} cannot be written: {describe(error)}", _BY_HAND) from error
+    return webbrowser.open(path.as_uri())
+
+
+def _redirect_file(environment: Mapping[str, str]) -> Path:
+    """Return the file that leads a browser to the page; its code is void after a minute."""
+    runtime = environment.get("XDG_RUNTIME_DIR")
+    directory = Path(runtime) if runtime else Path.home() / ".cache"
+    return directory / "corral" / "dashboard.html"
+
+
+def redirect(door: Door) -> str:
+    """Return an HTML document that leads to the page at once."""
+    url = html.escape(door.url)
+    return (
+        '<!doctype html><meta charset="utf-8"><meta name="referrer" content="no-referrer">'
+        f'<meta http-equiv="refresh" content="0; url={url}"><title>corral</title>'
+        f'<a href="{url}">The dashboard of corral</a>\n'
+    )
+
+
 def lines(door: Door, *, opened: bool) -> list[str]:
     """Return what is printed; the code only if somebody has to open the address by hand."""
     if opened:
-        found = [f"{door.address} is open in your browser, signed in."]
+        found = [
+            f"{door.address} opens in your browser, signed in.",
+            f"If it shows no page: {_BY_HAND}",
+        ]
     else:
         found = [
             "Open this address within a minute; it is good once:",

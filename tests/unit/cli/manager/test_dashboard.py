@@ -2,8 +2,12 @@
 
 import hashlib
 import ssl
+import stat
 import webbrowser
 from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pytest
 from click.testing import CliRunner
@@ -100,7 +104,8 @@ def test_the_code_is_shown_only_where_somebody_has_to_open_the_address():
 
 def test_an_authority_that_browsers_know_needs_no_fingerprint():
     assert lines(DOOR._replace(fingerprint=""), opened=True) == [
-        "https://127.0.0.1:6443/dashboard/ is open in your browser, signed in."
+        "https://127.0.0.1:6443/dashboard/ opens in your browser, signed in.",
+        "If it shows no page: corral dashboard --no-browser prints the address to open by hand.",
     ]
 
 
@@ -121,15 +126,37 @@ def typed(*arguments, **environment):
     return CliRunner(env=environment).invoke(dashboard.dashboard, arguments).output
 
 
-def test_the_browser_gets_the_code_where_there_is_a_screen(nobody_home, opened, monkeypatch):
+def test_the_browser_is_opened_where_there_is_a_screen(nobody_home, opened, tmp_path, monkeypatch):
     for each in dashboard._SCREENS:
         monkeypatch.delenv(each, raising=False)
-    assert "is open in your browser" in typed(DISPLAY=":0")
-    assert opened == [DOOR.url]
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert "opens in your browser" in typed(DISPLAY=":0")
+    assert len(opened) == 1
     assert DOOR.url in typed()
     assert DOOR.url in typed("--no-browser", DISPLAY=":0")
     assert typed("--print-url", DISPLAY=":0") == f"{DOOR.url}\n"
     assert len(opened) == 1
+
+
+def test_other_users_do_not_see_the_code_among_the_arguments_of_the_browser(
+    nobody_home, opened, tmp_path
+):
+    typed(DISPLAY=":0", XDG_RUNTIME_DIR=str(tmp_path))
+    assert DOOR.code not in opened[0]
+    file = Path(url2pathname(urlsplit(opened[0]).path))
+    assert f'content="0; url={DOOR.url}"' in file.read_text()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+
+
+def test_an_unwritable_file_for_the_browser_is_reported(nobody_home, opened, tmp_path):
+    (tmp_path / "corral").write_text("")
+    with pytest.raises(Problem, match=r"dashboard\.html cannot be written") as refused:
+        CliRunner(env={"DISPLAY": ":0", "XDG_RUNTIME_DIR": str(tmp_path)}).invoke(
+            dashboard.dashboard, (), catch_exceptions=False
+        )
+    assert "corral dashboard --no-browser" in refused.value.hint
+    assert not opened
 
 
 def test_a_browser_in_a_terminal_is_not_used():
