@@ -64,13 +64,20 @@ def reason(
         return Reason(failed, str(errors[0]))
     counts = f"{decided.ready_replicas} of {decided.desired} spares are ready"
     if not decided.desired and checkpoint.reason not in {"", COMPLETE}:
-        is_final = checkpoint.reason == NOT_SUPPORTED
-        return Reason(NOT_SUPPORTED if is_final else CHECKPOINT_PENDING, checkpoint.message)
+        return _without_checkpoint(checkpoint, streak)
     if decided.ready_replicas >= decided.desired:
         return Reason(SPARES_READY, counts)
     if streak is not None:
         return Reason(BACK_OFF, backing_off(streak))
     return _starting(counts, owned, checkpoint)
+
+
+def _without_checkpoint(checkpoint: CheckpointPlan, streak: Streak | None) -> Reason:
+    """Return what a pool without spares waits for."""
+    if streak is not None:
+        return Reason(BACK_OFF, backing_off(streak))
+    is_final = checkpoint.reason == NOT_SUPPORTED
+    return Reason(NOT_SUPPORTED if is_final else CHECKPOINT_PENDING, checkpoint.message)
 
 
 def _starting(

@@ -1,10 +1,11 @@
 """The machine that a VirtualMachine makes, and what is kept of it."""
 
 import msgspec
+import pytest
 from tests.unit.controllers.vm.make import start, vm
 
-from corral.api.kinds.kubevirt.virtualmachine import FINALIZER
-from corral.controllers.vm.vmi_template import new_vmi, revision
+from corral.api.kinds.kubevirt.virtualmachine import FINALIZER, StartFailure
+from corral.controllers.vm.vmi_template import may_fork, new_vmi, revision
 
 TEMPLATE = {
     "metadata": {
@@ -55,3 +56,18 @@ def test_a_vm_can_start_paused():
     assert new_vmi(vm(requests=(start(paused="true"),)))["spec"]["startStrategy"] == "Paused"
     assert "startStrategy" not in new_vmi(vm(requests=(start(),)))["spec"]
     assert "startStrategy" not in new_vmi(vm())["spec"]
+
+
+@pytest.mark.parametrize("annotation", ["corral.dev/start-from", "corral.dev/restore-from"])
+def test_a_vmi_with_memory_of_its_own_is_not_given_that_of_a_warm_pool(annotation):
+    one = vm(template={"metadata": {"annotations": {annotation: "x"}}})
+    assert not may_fork(one, new_vmi(one))
+    assert may_fork(vm(), new_vmi(vm()))
+
+
+def test_a_start_that_is_watched_and_one_after_a_failure_boot():
+    paused = vm(requests=(start(paused="true"),))
+    assert not may_fork(paused, new_vmi(paused))
+    failed = vm()
+    failed.status.start_failure = StartFailure(consecutive_fail_count=1)
+    assert not may_fork(failed, new_vmi(failed))

@@ -110,3 +110,35 @@ def test_the_message_of_a_back_off_names_the_last_spare():
         "4 spares ended right after their start, the last was web4 (BootFailed): "
         "waiting longer and longer before the next is made"
     )
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "fields", "expected"),
+    [
+        (("SourceStarting", "s boots"), {}, ("CheckpointPending", "s boots")),
+        (("Evicted", "c: no room"), {}, ("CheckpointPending", "c: no room")),
+        (("NotSupported", "spec.targetRef: x"), {}, ("NotSupported", "spec.targetRef: x")),
+        (("SourceStarting", "s"), {"streak": streak()}, ("BackOff", status.backing_off(streak()))),
+        (("Complete", "c"), {}, ("SparesReady", "0 of 0 spares are ready")),
+    ],
+)
+def test_a_pool_of_no_spares_is_ready_when_its_checkpoint_is(checkpoint, fields, expected):
+    why, message = checkpoint
+    options = {"has_template": True, "errors": [], "streak": None} | fields
+    planned = CheckpointPlan(reason=why, message=message)
+    found = reason(warm_pool(0), decided(replicas=0), **options, checkpoint=planned)
+    assert found == expected
+
+
+def test_a_checkpoint_that_a_quota_refuses_is_a_failed_creation():
+    planned = CheckpointPlan(make=spare("s"), reason="SourceStarting")
+    errors = [Forbidden("exceeded quota: small")]
+    found = reason(
+        warm_pool(0),
+        decided(replicas=0),
+        has_template=True,
+        errors=errors,
+        streak=None,
+        checkpoint=planned,
+    )
+    assert found == ("FailedCreate", "exceeded quota: small")
