@@ -12,6 +12,9 @@ from corral.api.kind import Kind
 from corral.api.kinds.admissionregistration.match_rules import GROUP
 from corral.api.kinds.auth.certificate_signing_request import NODE_GROUP, NODE_USER_PREFIX
 from corral.api.kinds.cdi.population import POPULATE
+from corral.api.kinds.core.kinds import NODE
+from corral.api.kinds.core.machine_nodes import SCHEDULABLE
+from corral.api.kinds.core.node_addresses import WIREGUARD_KEY
 from corral.api.kinds.corral.checkpoint import FAILED, READY
 from corral.api.kinds.corral.checkpoint_kind import CHECKPOINT
 from corral.api.kinds.kubevirt.kinds import VIRTUAL_MACHINE_INSTANCE
@@ -38,6 +41,7 @@ TIMEOUT_SECONDS: Final = 10
 POLICY: Final = "corral-node-restriction"
 CHECKPOINTS_POLICY: Final = "corral-checkpoint-restriction"
 SOURCES_POLICY: Final = "corral-checkpoint-sources"
+KEYS_POLICY: Final = "corral-wireguard-keys"
 CLAIMS_POLICY: Final = "corral-claim-population"
 _NOT_A_NODE: Final = {
     "name": "not-a-node",
@@ -52,6 +56,8 @@ _NOT_ENDING: Final = {
 }
 """Excludes the removal of finalizers: a namespace can be deleted while no controllers run."""
 
+_CANONICAL_KEY: Final = "^[A-Za-z0-9+/]{42}[AEIMQUYcgkosw048]=$"
+"""32 bytes in base64, of whose last digit two bits are unused."""
 _WITH_STATUS: Final = (CHECKPOINT.plural, f"{CHECKPOINT.plural}/status")
 
 
@@ -165,6 +171,7 @@ def policies(options: Options) -> Iterator[Document]:
     yield from _of_nodes()
     yield from _of_checkpoints()
     yield from _of_sources()
+    yield from _of_keys()
     yield from _of_claims(options)
 
 
@@ -221,11 +228,11 @@ def _of_nodes() -> Iterator[Document]:
 def _of_checkpoints() -> Iterator[Document]:
     """Yield the policy that keeps nodes to their own checkpoints."""
     before, after = "oldObject.?status", "object.?status"
-    owner = f"{before}.nodeName.orValue('')"
+    owner, given = (f"{each}.nodeName.orValue('')" for each in (before, after))
     unchanged = (
-        (f"{owner} in ['', variables.node]", "change a checkpoint of another node"),
+        (f"{owner} == '' || {owner} == variables.node", "change a checkpoint of another node"),
         (
-            f"{after}.nodeName.orValue('') in [{owner}, variables.node]",
+            f"{given} == {owner} || {given} == variables.node",
             "give a checkpoint to another node",
         ),
         (
@@ -268,11 +275,46 @@ def _of_sources() -> Iterator[Document]:
     )
     begins = {"name": "begins", "expression": f"{owner} == '' || {after} != {before}"}
     policy = _node_policy(SOURCES_POLICY, CHECKPOINT, _WITH_STATUS, rules, begins)
-    instance = VIRTUAL_MACHINE_INSTANCE
-    policy["spec"]["paramKind"] = {"apiVersion": instance.api_version, "kind": instance.name}
+    yield from _of_each(policy, VIRTUAL_MACHINE_INSTANCE, {}, otherwise="Deny")
+
+
+def _of_keys() -> Iterator[Document]:
+    """Yield the policy that gives no node the WireGuard key of another.
+
+    The Nodes of machines are its parameters, and not all Nodes: it is evaluated for each of them at
+    the heartbeats of all kubelets. A key has other spellings in base64: only the canonical one is
+    stored.
+    """
+    key = f"metadata.?annotations[?'{WIREGUARD_KEY}'].orValue('')"
+    rules = (
+        (
+            f"params.metadata.name == object.metadata.name || params.{key} != object.{key}",
+            "have the WireGuard key of another node",
+        ),
+        (f"object.{key}.matches('{_CANONICAL_KEY}')", "have a WireGuard key that is none"),
+    )
+    changes = {
+        "name": "changes-its-key",
+        "expression": f"object.{key} != '' && "
+        f"(oldObject == null || object.{key} != oldObject.{key})",
+    }
+    resources = (NODE.plural, f"{NODE.plural}/status")
+    policy = _node_policy(KEYS_POLICY, NODE, resources, rules, changes, creates=True)
+    labeled_so = [{"key": SCHEDULABLE, "operator": "Exists"}]
+    yield from _of_each(policy, NODE, {"matchExpressions": labeled_so}, otherwise="Allow")
+
+
+def _of_each(
+    policy: Document, kind: Kind, selector: Document, *, otherwise: str
+) -> Iterator[Document]:
+    """Yield a policy that is evaluated for each selected object of a kind, with its binding.
+
+    otherwise: what holds where there is no object: Allow or Deny.
+    """
+    policy["spec"]["paramKind"] = {"apiVersion": kind.api_version, "kind": kind.name}
     yield policy
-    bound = _bound(SOURCES_POLICY)
-    bound["spec"]["paramRef"] = {"selector": {}, "parameterNotFoundAction": "Deny"}
+    bound = _bound(policy["metadata"]["name"])
+    bound["spec"]["paramRef"] = {"selector": selector, "parameterNotFoundAction": otherwise}
     yield bound
 
 
@@ -288,8 +330,12 @@ def _node_policy(
     resources: Sequence[str],
     rules: Iterable[tuple[str, str]],
     *conditions: Document,
+    creates: bool = False,
 ) -> Document:
-    """Return a policy for updates by nodes; a rule is an expression and what it forbids."""
+    """Return a policy for updates by nodes; a rule is an expression and what it forbids.
+
+    creates: whether it holds for what nodes create, too.
+    """
     return document(
         _API_VERSION,
         "ValidatingAdmissionPolicy",
@@ -301,7 +347,7 @@ def _node_policy(
                     {
                         "apiGroups": [kind.group],
                         "apiVersions": ["*"],
-                        "operations": ["UPDATE"],
+                        "operations": ["CREATE", "UPDATE"] if creates else ["UPDATE"],
                         "resources": list(resources),
                     }
                 ]

@@ -1,10 +1,12 @@
 """What nodes may write on a Kubernetes, by the policies of an installation."""
 
+import base64
 import copy
 import itertools
 
 import pytest
 
+from corral.api.kinds.core.node_addresses import WIREGUARD_KEY
 from corral.api.kinds.vmi.user_data import USER_DATA_SECRET
 from corral.daemon.install import admission
 from corral.daemon.install.options import Options
@@ -100,3 +102,31 @@ def test_a_node_makes_its_checkpoint_and_reports_that_it_is_damaged():
         assert refusals(admission.CHECKPOINTS_POLICY, old, new) == []
         for each in (vmi(), other):
             assert refusals(admission.SOURCES_POLICY, old, new, params=each) == []
+
+
+KEYS = [base64.b64encode(bytes([each] * 32)).decode() for each in range(2)]
+
+
+def member(name, key=""):
+    return {"metadata": {"name": name, "annotations": {WIREGUARD_KEY: key} if key else {}}}
+
+
+def test_a_node_cannot_have_the_wireguard_key_of_another():
+    taken, free = member("n1", KEYS[0]), member("n1", KEYS[1])
+    others = member("n2", KEYS[0])
+    for old in (None, member("n1"), free):
+        assert refusals(admission.KEYS_POLICY, old, taken, params=others) == [
+            'node "n1" is not allowed to have the WireGuard key of another node'
+        ]
+    assert refusals(admission.KEYS_POLICY, taken, taken, params=others) == []
+    assert refusals(admission.KEYS_POLICY, taken, member("n1"), params=others) == []
+    for each in (others, member("n3"), taken):
+        assert refusals(admission.KEYS_POLICY, taken, free, params=each) == []
+
+
+def test_a_wireguard_key_has_one_spelling():
+    same = KEYS[0].replace("A=", "B=")
+    assert base64.b64decode(same) == base64.b64decode(KEYS[0])
+    assert refusals(admission.KEYS_POLICY, None, member("n1", same), params=member("n1")) == [
+        'node "n1" is not allowed to have a WireGuard key that is none'
+    ]
