@@ -42,11 +42,12 @@ MERGE = "application/merge-patch+json"
 OBSERVE = """
 new MutationObserver((_, observer) => {
   if (!document.querySelector('nav') || !document.querySelector('main h1, main h2')) return;
+  if (document.querySelector('main [aria-busy=true]')) return;
   observer.disconnect();
   requestAnimationFrame(() => { window.usableAt = performance.now(); });
-}).observe(document, {childList: true, subtree: true});
+}).observe(document, {childList: true, subtree: true, attributeFilter: ['aria-busy']});
 """
-"""Notes when the navigation and the first view are drawn."""
+"""Notes when the navigation and the first view are drawn, with the machines that there are."""
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]"
 SHOWN = """
 window.shown = {};

@@ -30,8 +30,13 @@ const { metafile } = await esbuild.build({
 });
 const names = Object.keys(metafile.outputs).map((each) => path.basename(each));
 let html = await readFile(path.join(here, "index.html"), "utf8");
-for (const [output, { entryPoint }] of Object.entries(metafile.outputs)) {
-  if (entryPoint) html = html.replace(`"${entryPoint}"`, `"assets/${path.basename(output)}"`);
+for (const [output, { entryPoint, imports }] of Object.entries(metafile.outputs)) {
+  if (!entryPoint || !html.includes(`"${entryPoint}"`)) continue;
+  html = html.replace(`"${entryPoint}"`, `"assets/${path.basename(output)}"`);
+  // What the entry imports is requested with it, not after it.
+  const needed = imports.filter((each) => each.kind === "import-statement").map((each) => path.basename(each.path));
+  const hints = needed.map((each) => `    <link rel="modulepreload" href="assets/${each}" />\n`);
+  html = html.replace("  </head>", `${hints.join("")}  </head>`);
 }
 // The new index last, in one step: a server that reads meanwhile finds all of the old page or of the new.
 await writeFile(path.join(page, "index.html.new"), html);

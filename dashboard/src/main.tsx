@@ -2,7 +2,7 @@ import { render } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Client, explain } from "./api/client";
 import { Cluster } from "./api/cluster";
-import { codeOfFragment, endSession, exchange, isPermitted } from "./session";
+import { codeOfFragment, endSession, exchange, whoIsIn } from "./session";
 import { Shell } from "./shell";
 import { SignIn } from "./views/sign-in";
 
@@ -29,11 +29,12 @@ function Page() {
   const enter = async (credential?: { token?: string; code?: string }) => {
     setError("");
     try {
-      if (credential?.code) client.token = await exchange(client, credential.code);
       if (credential?.token) client.token = credential.token;
-      if (!(await isPermitted(client))) return leave(client.hasToken ? "The server does not accept this token." : "");
+      const user = credential?.code ? await exchange(client, credential.code) : await whoIsIn(client);
+      if (user === undefined) return leave(client.hasToken ? "The server does not accept this token." : "");
       isIn.current = true;
-      await cluster.start("");
+      client.user = user;
+      cluster.start(user);
       setStage("signed in");
     } catch (problem) {
       leave(explain(problem));

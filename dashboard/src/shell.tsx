@@ -3,14 +3,16 @@
 import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { AppContext, type App } from "./app-context";
-import { explain } from "./api/client";
+import { ApiError, explain } from "./api/client";
 import { errorOf, forbiddenKinds, phaseOf, type Cluster, type World } from "./api/cluster";
 import { KINDS } from "./api/kinds";
+import type { KubeObject } from "./api/objects";
 import { Command } from "./parts/basics";
 import { Dialog } from "./parts/dialog";
 import { Toasts, type Toast } from "./parts/toasts";
 import { fleetOf, NO_FLEET } from "./model/fleet";
 import type { Action } from "./model/actions";
+import { linkTo } from "./model/activity";
 import { href, routeOf, type Route, type View } from "./model/routes";
 import { ActivityView } from "./views/activity";
 import { CreateView } from "./views/create";
@@ -30,10 +32,13 @@ const NAVIGATION: [View, string, string][] = [
   ["images", "Images", "i"],
   ["create", "Create", "c"],
 ];
+/** Verbs of machines, which write no fields of the objects that they name. */
+const SUBRESOURCES = "/apis/subresources.kubevirt.io/";
 const TOASTS_SHOWN = 3;
 const TOAST_MS = 12_000;
 const CHORD_MS = 1200;
 const THEMES = ["auto", "light", "dark"] as const;
+type Theme = (typeof THEMES)[number];
 
 export function Shell({ cluster, onSignOut }: { cluster: Cluster; onSignOut: (() => void) | undefined }) {
   const world = useWorld(cluster);
@@ -46,14 +51,21 @@ export function Shell({ cluster, onSignOut }: { cluster: Cluster; onSignOut: (()
   const { toasts, notify, close, show } = useToasts();
   const [asked, setAsked] = useState<Action | undefined>(undefined);
   const [isHelp, setHelp] = useState(false);
+  const [theme, setTheme] = useState<Theme>("auto");
+  useEffect(() => {
+    document.documentElement.dataset.theme = theme;
+  }, [theme]);
+  const choice = <ThemeChoice theme={theme} onPick={setTheme} />;
 
   const run = useCallback(
     async (action: Action) => {
       const { method, path, body, type } = action.request;
       try {
-        await cluster.client.text(path, { method, body, type });
-        show({ kind: "info", message: action.done, command: action.command, undo: action.undo });
+        const query = body === undefined || path.startsWith(SUBRESOURCES) ? {} : cluster.client.manager;
+        const answer = await cluster.client.text(path, { method, body, type, query });
+        show({ kind: "info", ...outcome(action, answer), command: action.command, undo: action.undo });
       } catch (error) {
+        if (error instanceof ApiError && error.code === 403) cluster.askRights(action.namespace);
         show({ kind: "error", message: `${action.label}: ${explain(error)}`, command: action.command });
       }
     },
@@ -71,7 +83,7 @@ export function Shell({ cluster, onSignOut }: { cluster: Cluster; onSignOut: (()
         }}>
           Skip to content
         </a>
-        <Navigation view={route.view} world={world} cluster={cluster} onHelp={() => setHelp(true)} onSignOut={onSignOut} />
+        <Navigation view={route.view} world={world} cluster={cluster} onHelp={() => setHelp(true)} onSignOut={onSignOut} theme={choice} />
         <main id="main" tabIndex={-1}>
           <Connection world={world} />
           <ViewOf key={route.view} route={route} />
@@ -83,13 +95,20 @@ export function Shell({ cluster, onSignOut }: { cluster: Cluster; onSignOut: (()
           void run(asked);
         }} />
       )}
-      {isHelp && <Help onClose={() => setHelp(false)} />}
+      {isHelp && <Help theme={choice} onClose={() => setHelp(false)} />}
       <Toasts toasts={toasts} onClose={close} onUndo={(toast) => {
         close(toast.id);
         if (toast.undo) void run(toast.undo);
       }} />
     </AppContext.Provider>
   );
+}
+
+/** Return the message of an action that is done, with the name of what it has created. */
+function outcome(action: Action, answer: string): { message: string; link?: string } {
+  if (action.request.method !== "POST") return { message: action.done };
+  const { kind = "", metadata } = JSON.parse(answer) as KubeObject;
+  return { message: `${action.done}: ${metadata.name}`, link: linkTo(kind, metadata.namespace ?? "", metadata.name) };
 }
 
 function ViewOf({ route }: { route: Route }): ComponentChildren {
@@ -114,8 +133,8 @@ function ViewOf({ route }: { route: Route }): ComponentChildren {
   }
 }
 
-function Navigation(props: { view: View; world: World; cluster: Cluster; onHelp: () => void; onSignOut: (() => void) | undefined }) {
-  const { view, world, cluster, onHelp, onSignOut } = props;
+function Navigation(props: { view: View; world: World; cluster: Cluster; onHelp: () => void; onSignOut: (() => void) | undefined; theme: ComponentChildren }) {
+  const { view, world, cluster, onHelp, onSignOut, theme } = props;
   const phase = phaseOf(world);
   const here: View = view === "set" ? "fleet" : view === "machine" ? "machines" : view;
   return (
@@ -139,7 +158,7 @@ function Navigation(props: { view: View; world: World; cluster: Cluster; onHelp:
         </p>
         {world.user && <p class="user" title={world.user}>{world.user}</p>}
         {world.serverVersion && <p class="user" title="Version of the server">{world.serverVersion}</p>}
-        <Theme />
+        {theme}
         <button type="button" class="quiet" aria-keyshortcuts="?" onClick={onHelp}>
           Help <kbd>?</kbd>
         </button>
@@ -157,7 +176,7 @@ const CONNECTION = { loading: "connecting", live: "live", polling: "every 3 s", 
 
 /** A field where the user may not list namespaces, else a choice. */
 function NamespaceChoice({ world, cluster }: { world: World; cluster: Cluster }) {
-  const change = (event: { currentTarget: { value: string } }) => void cluster.showNamespace(event.currentTarget.value.trim());
+  const change = (event: { currentTarget: { value: string } }) => cluster.showNamespace(event.currentTarget.value.trim());
   return (
     <label class="namespace">
       <span class="hidden">Namespace</span>
@@ -178,15 +197,11 @@ function NamespaceChoice({ world, cluster }: { world: World; cluster: Cluster })
 }
 
 /** Dark, light, or as the system has it; for this tab alone, since the page stores nothing. */
-function Theme() {
-  const [theme, setTheme] = useState<(typeof THEMES)[number]>("auto");
-  useEffect(() => {
-    document.documentElement.dataset.theme = theme;
-  }, [theme]);
+function ThemeChoice({ theme, onPick }: { theme: Theme; onPick: (theme: Theme) => void }) {
   return (
     <div class="choices" role="group" aria-label="Theme">
       {THEMES.map((each) => (
-        <button key={each} type="button" class="chip" aria-pressed={theme === each} onClick={() => setTheme(each)}>
+        <button key={each} type="button" class="chip" aria-pressed={theme === each} onClick={() => onPick(each)}>
           {each}
         </button>
       ))}

@@ -1,5 +1,6 @@
 /** Requests to the API server that serves the page, with the user's own rights. */
 
+import { managerOf } from "../model/changes";
 import type { Status } from "./objects";
 
 const BEARER_PROTOCOL = "base64url.bearer.authorization.k8s.io.";
@@ -29,6 +30,8 @@ export interface Options {
   /** The body's media type; JSON unless a patch says otherwise. */
   type?: string;
   query?: Record<string, string>;
+  /** Before which others the browser sends it, where more wait than it has connections. */
+  priority?: RequestPriority;
   signal?: AbortSignal;
 }
 
@@ -47,6 +50,8 @@ export function explain(error: unknown): string {
 }
 
 export class Client {
+  /** The name of the user, as far as it is known: managed fields say who changed an object. */
+  user = "";
   /** The bearer token; it is in memory only. Empty behind a proxy that authenticates. */
   #token = "";
   /** Called when the server refuses the token (401). */
@@ -58,6 +63,11 @@ export class Client {
 
   get hasToken(): boolean {
     return this.#token !== "";
+  }
+
+  /** The query of requests that change an object. Without it the server takes the browser's name. */
+  get manager(): { fieldManager: string } {
+    return { fieldManager: managerOf(this.user) };
   }
 
   /** Return the decoded JSON of the answer. Raises ApiError, Unreachable, or AbortError. */
@@ -85,6 +95,7 @@ export class Client {
         credentials: "omit",
         cache: "no-store",
         redirect: "error",
+        priority: options.priority ?? "auto",
         signal: options.signal,
       });
     } catch (error) {
@@ -94,6 +105,13 @@ export class Client {
     if (response.ok) return response;
     if (response.status === 401) this.onUnauthorized();
     throw new ApiError(response.status, await statusOf(response));
+  }
+
+  /** Read an answer as it comes, until it ends. Raises as `json` does. */
+  async follow(path: string, options: Options, onPart: (text: string) => void): Promise<void> {
+    const { body } = await this.#send(path, options);
+    const reader = body?.pipeThrough(new TextDecoderStream()).getReader();
+    for (let part = await reader?.read(); part && !part.done; part = await reader?.read()) onPart(part.value);
   }
 
   /** Open a WebSocket to a path of this origin; the token travels as kube-apiserver reads it. */

@@ -1,11 +1,13 @@
 /** All that the page follows on the server: a store for each kind, the user's rights, usage. */
 
-import { ApiError, type Client } from "./client";
+import { AskedRights } from "./asked-rights";
+import type { Client } from "./client";
 import { KIND_NAMES, KINDS, pathOf, type KindName } from "./kinds";
 import { list, text, type KubeEvent, type KubeObject, type ManagedField } from "./objects";
 import { EMPTY, Store, type Snapshot } from "./store";
+import { withoutOverrides } from "../model/texts";
 import { recordUsage, type Usage } from "../model/usage";
-import { Rights, type RulesReview } from "../model/rights";
+import { NO_RIGHTS_KNOWN, type AllRights } from "../model/rights";
 import { changesOf, type Change } from "../model/changes";
 
 export type Snapshots = Readonly<Record<KindName, Snapshot>>;
@@ -14,14 +16,23 @@ export interface World extends Snapshots {
   /** The namespace that is shown; empty for all. */
   namespace: string;
   namespaces: readonly string[];
-  rights: Rights;
+  rights: AllRights;
   user: string;
   serverVersion: string;
   usage: Usage;
 }
 
 const USAGE_INTERVAL_MS = 15_000;
+/** The kinds that the fleet consists of, in the order in which they are read: the longest list first. */
+const FLEET: readonly KindName[] = ["vmis", "sets", "pools", "vms", "warmPools"];
+const ORDER = [...FLEET, ...KIND_NAMES.filter((each) => !FLEET.includes(each))];
 const EVENTS_KEPT = 3_000;
+/** What no view waits for: lists of machines come first. */
+const LATER = { priority: "low" } as const;
+
+function preferredVersions(): Record<KindName, string> {
+  return Object.fromEntries(KIND_NAMES.map((each) => [each, KINDS[each].versions[0] ?? ""])) as Record<KindName, string>;
+}
 
 function nothing(): World {
   const snapshots = Object.fromEntries(KIND_NAMES.map((each) => [each, EMPTY])) as Snapshots;
@@ -29,7 +40,7 @@ function nothing(): World {
     ...snapshots,
     namespace: "",
     namespaces: [],
-    rights: Rights.unknown(),
+    rights: NO_RIGHTS_KNOWN,
     user: "",
     serverVersion: "",
     usage: { machines: new Map(), nodes: new Map(), available: false },
@@ -52,20 +63,32 @@ function trim(object: KubeObject): KubeObject {
 
 function trimEvent(object: KubeObject): KubeObject {
   const { managedFields: _, ...metadata } = object.metadata;
-  return { ...(object as KubeEvent), metadata };
+  const event = object as KubeEvent;
+  const trimmed: KubeEvent = {
+    ...event,
+    metadata,
+    reason: withoutOverrides(event.reason),
+    message: withoutOverrides(event.message ?? event.note),
+    reportingComponent: withoutOverrides(event.reportingComponent),
+  };
+  return trimmed;
 }
 
 export class Cluster {
   readonly client: Client;
   #world: World = nothing();
   #stores: Record<KindName, Store>;
-  #versions: Partial<Record<KindName, string>> = {};
+  /** The version in which each kind is read; empty for one that the server does not have. */
+  #versions = preferredVersions();
+  #isDiscovered = false;
+  readonly #rights: AskedRights;
   #listeners = new Set<() => void>();
   #frame = 0;
   #usageTimer = 0;
 
   constructor(client: Client) {
     this.client = client;
+    this.#rights = new AskedRights(client, () => this.#set({ rights: { of: (namespace) => this.#rights.of(namespace) } }));
     const changed = () => this.#schedule();
     const stores = KIND_NAMES.map((name) => [name, new Store(changed, name === "events" ? trimEvent : trim)]);
     this.#stores = Object.fromEntries(stores) as Record<KindName, Store>;
@@ -83,75 +106,93 @@ export class Cluster {
   /** The path of a kind's objects on this server. */
   path(name: KindName, namespace = "", object = ""): string {
     const kind = KINDS[name];
-    return pathOf(kind, this.#versions[name] ?? kind.versions[0] ?? "v1", namespace, object);
+    return pathOf(kind, this.#versions[name] || kind.versions[0] || "v1", namespace, object);
   }
 
   apiVersion(name: KindName): string {
     const kind = KINDS[name];
-    const version = this.#versions[name] ?? kind.versions[0] ?? "v1";
+    const version = this.#versions[name] || kind.versions[0] || "v1";
     return kind.group ? `${kind.group}/${version}` : version;
   }
 
-  /** Read what the server has, and follow it. Raises ApiError and Unreachable. */
-  async start(namespace: string): Promise<void> {
-    const groups = await this.client.json<unknown>("/apis");
-    const served = new Map<string, string[]>();
+  /** Follow what the server has, for a user of that name.
+   *
+   * Nothing waits for another answer: kinds are read in their preferred versions until discovery
+   * names others.
+   */
+  start(user: string): void {
+    this.#set({ user, rights: this.#rights });
+    this.showNamespace("");
+    this.#turn();
+    void this.#readFacts();
+    this.#usageTimer = window.setInterval(() => this.#turn(), USAGE_INTERVAL_MS);
+  }
+
+  /** Read usage, and before it what the server has, if that is not known yet. */
+  #turn(): void {
+    if (this.#isDiscovered) void this.#readUsage();
+    else void this.#discover().then(() => this.#readUsage());
+  }
+
+  /** Find out which kinds the server has, and in which versions. Without an answer the next turn tries again. */
+  async #discover(): Promise<void> {
+    let groups: unknown;
+    try {
+      groups = await this.client.json<unknown>("/apis");
+    } catch {
+      return;
+    }
+    const served = new Map<string, string[]>([["", ["v1"]]]);
     for (const group of list(groups, "groups"))
       served.set(text(group, "name"), list(group, "versions").map((each) => text(each, "version")));
-    served.set("", ["v1"]);
+    this.#isDiscovered = true;
     for (const name of KIND_NAMES) {
       const { group, versions } = KINDS[name];
-      this.#versions[name] = versions.find((each) => served.get(group)?.includes(each));
+      const version = versions.find((each) => served.get(group)?.includes(each)) ?? "";
+      if (version === this.#versions[name]) continue;
+      this.#versions[name] = version;
+      this.#follow(name);
     }
-    this.#world = { ...this.#world, usage: { ...this.#world.usage, available: served.has("metrics.k8s.io") } };
-    await this.showNamespace(namespace);
-    void this.#readFacts();
-    void this.#readUsage();
-    this.#usageTimer = window.setInterval(() => void this.#readUsage(), USAGE_INTERVAL_MS);
+    this.#set({ usage: { ...this.#world.usage, available: served.has("metrics.k8s.io") } });
   }
 
   stop(): void {
     for (const store of Object.values(this.#stores)) store.stop();
     clearInterval(this.#usageTimer);
     cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
+    this.#rights.forget();
+    this.#versions = preferredVersions();
+    this.#isDiscovered = false;
     this.#world = nothing();
   }
 
   /** Follow one namespace, or all of them for an empty name. */
-  async showNamespace(namespace: string): Promise<void> {
+  showNamespace(namespace: string): void {
     this.#set({ namespace });
-    for (const name of KIND_NAMES) {
-      if (this.#versions[name] === undefined) this.#stores[name].markAbsent();
-      else this.#stores[name].start(this.client, this.path(name, KINDS[name].namespaced ? namespace : ""));
-    }
-    await this.#readRights(namespace || "default");
+    for (const name of ORDER) this.#follow(name);
+    if (namespace) this.#rights.ask(namespace);
   }
 
-  async #readRights(namespace: string): Promise<void> {
-    try {
-      const review = await this.client.json<RulesReview>("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", {
-        method: "POST",
-        body: { apiVersion: "authorization.k8s.io/v1", kind: "SelfSubjectRulesReview", spec: { namespace } },
-      });
-      this.#set({ rights: Rights.of(review) });
-    } catch (error) {
-      if (!(error instanceof ApiError)) throw error;
-      this.#set({ rights: Rights.unknown() });
-    }
+  /** Ask again what the user may do in a namespace, where the server has refused what was thought permitted. */
+  askRights(namespace: string): void {
+    this.#rights.ask(namespace);
   }
 
-  /** Read who the user is, the server's version and its namespaces; what is not permitted stays empty. */
+  #follow(name: KindName): void {
+    if (this.#versions[name] === "") return this.#stores[name].markAbsent();
+    const path = this.path(name, KINDS[name].namespaced ? this.#world.namespace : "");
+    this.#stores[name].start(this.client, path, FLEET.includes(name) ? "high" : "low");
+  }
+
+  /** Read the server's version and its namespaces; what is not permitted stays empty. */
   async #readFacts(): Promise<void> {
-    const { client } = this;
-    const review = { apiVersion: "authentication.k8s.io/v1", kind: "SelfSubjectReview" };
-    const [self, version, namespaces] = await Promise.allSettled([
-      client.json<unknown>("/apis/authentication.k8s.io/v1/selfsubjectreviews", { method: "POST", body: review }),
-      client.json<unknown>("/version"),
-      client.json<unknown>("/api/v1/namespaces"),
+    const [version, namespaces] = await Promise.allSettled([
+      this.client.json<unknown>("/version", LATER),
+      this.client.json<unknown>("/api/v1/namespaces", LATER),
     ]);
     const names = namespaces.status === "fulfilled" ? list(namespaces.value, "items") : [];
     this.#set({
-      user: self.status === "fulfilled" ? text(self.value, "status", "userInfo", "username") : "",
       serverVersion: version.status === "fulfilled" ? text(version.value, "gitVersion") : "",
       namespaces: names.map((each) => text(each, "metadata", "name")).sort(),
     });
@@ -163,8 +204,8 @@ export class Cluster {
     const scope = namespace ? `/namespaces/${encodeURIComponent(namespace)}` : "";
     const root = "/apis/metrics.k8s.io/v1beta1";
     const [pods, nodes] = await Promise.allSettled([
-      this.client.json<unknown>(`${root}${scope}/pods`),
-      this.client.json<unknown>(`${root}/nodes`),
+      this.client.json<unknown>(`${root}${scope}/pods`, LATER),
+      this.client.json<unknown>(`${root}/nodes`, LATER),
     ]);
     const items = (each: PromiseSettledResult<unknown>) => (each.status === "fulfilled" ? list(each.value, "items") : []);
     this.#set({ usage: recordUsage(this.#world.usage, items(pods), items(nodes)) });
@@ -206,7 +247,7 @@ function newest(snapshot: Snapshot): Snapshot {
 export function phaseOf(world: World): "loading" | "live" | "polling" | "down" {
   const phases = KIND_NAMES.map((each) => world[each].phase);
   if (phases.includes("down")) return "down";
-  if (phases.includes("loading")) return "loading";
+  if (phases.includes("loading") || phases.includes("listed")) return "loading";
   return phases.includes("polling") ? "polling" : "live";
 }
 
@@ -217,6 +258,11 @@ export function errorOf(world: World): string {
 /** Return the kinds that the user may not list where they look. */
 export function forbiddenKinds(world: World): KindName[] {
   return KIND_NAMES.filter((each) => world[each].phase === "forbidden");
+}
+
+/** Report whether a part of the fleet is not known yet. */
+export function isFleetLoading(world: World): boolean {
+  return FLEET.some((each) => world[each].phase === "loading");
 }
 
 export function has(world: World, name: KindName): boolean {

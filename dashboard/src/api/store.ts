@@ -32,10 +32,10 @@ export class Store implements Sink {
     return this.#snapshot;
   }
 
-  start(client: Client, path: string): void {
+  start(client: Client, path: string, priority: RequestPriority): void {
     this.stop();
     this.#objects = new Map();
-    this.#watch = new Watch(client, path, this);
+    this.#watch = new Watch(client, path, this, priority);
     void this.#watch.run();
   }
 
@@ -62,6 +62,7 @@ export class Store implements Sink {
 
   replace(objects: KubeObject[]): void {
     this.#objects = new Map(objects.map((each) => [keyOf(each), this.#trim(each)]));
+    if (this.#phase === "loading") this.#phase = "listed";
     this.#mark();
   }
 

@@ -15,7 +15,8 @@ const SHORTEST_WATCH_MS = 1_000;
 /** Between two lists where something between the page and the server carries no WebSockets. */
 const POLL_MS = 3_000;
 
-export type Phase = "loading" | "live" | "polling" | "absent" | "forbidden" | "down";
+/** "listed" is what has been read, and is not followed yet. */
+export type Phase = "loading" | "listed" | "live" | "polling" | "absent" | "forbidden" | "down";
 
 export interface Sink {
   /** Replace everything. */
@@ -36,15 +37,18 @@ export class Watch {
   readonly #client: Client;
   readonly #path: string;
   readonly #sink: Sink;
+  readonly #priority: RequestPriority;
   readonly #abort = new AbortController();
   #failures = 0;
   #refusals = 0;
   #version = "";
 
-  constructor(client: Client, path: string, sink: Sink) {
+  /** `priority` is that of its lists, among all requests of the page. */
+  constructor(client: Client, path: string, sink: Sink, priority: RequestPriority) {
     this.#client = client;
     this.#path = path;
     this.#sink = sink;
+    this.#priority = priority;
   }
 
   /** Follow the list until `stop`. */
@@ -96,7 +100,7 @@ export class Watch {
     do {
       const query: Record<string, string> = { limit: PAGE };
       if (next) query.continue = next;
-      const page = await this.#client.json<ListPage>(this.#path, { query, signal: this.#abort.signal });
+      const page = await this.#client.json<ListPage>(this.#path, { query, priority: this.#priority, signal: this.#abort.signal });
       objects.push(...(page.items ?? []));
       next = page.metadata?.continue ?? "";
       this.#version = page.metadata?.resourceVersion ?? "";

@@ -1,10 +1,11 @@
 /** What can be done to machines and sets: the request, the right that it needs, and the line of kubectl. Pure. */
 
 import { pathOf, KINDS, type KindName } from "../api/kinds";
-import { condition, text, type KubeObject } from "../api/objects";
+import { condition, isTrue, text, type KubeObject } from "../api/objects";
 import type { Row } from "./fleet";
 import type { Machine } from "./machines";
 import { Rights, type Deed } from "./rights";
+import { yamlOf } from "./yaml-lines";
 
 export interface Request {
   method: string;
@@ -46,9 +47,18 @@ function virtctl(namespace: string, ...words: string[]): string {
   return ["virtctl", ...words.map(quoted), "-n", quoted(namespace)].join(" ");
 }
 
-/** Return the line that creates an object from its YAML. */
+/** Return the line that creates an object. */
+function createObjectCommand(body: unknown): string {
+  return createCommand(yamlOf(body));
+}
+
+/** Return the line that creates an object from its YAML. No line of the YAML ends it: the rest would be commands. */
 export function createCommand(yaml: string): string {
-  return `kubectl create -f - <<'EOF'\n${yaml.trimEnd()}\nEOF`;
+  // Terminals make a line of a carriage return that is pasted.
+  const lines = new Set(yaml.split(/[\r\n]/));
+  let end = "EOF";
+  for (let number = 1; lines.has(end); number += 1) end = `EOF${number}`;
+  return `kubectl create -f - <<'${end}'\n${yaml.trimEnd()}\n${end}`;
 }
 
 type Power = "pause" | "unpause" | "softreboot" | "start" | "stop" | "restart" | "migrate";
@@ -82,8 +92,8 @@ function power(machine: Machine, verb: Power, plural: "virtualmachines" | "virtu
   };
 }
 
-/** Return what can be done to a machine in its state. */
-export function machineActions(machine: Machine): Action[] {
+/** Return what can be done to a machine in its state; `nodes` are those that the user may see. */
+export function machineActions(machine: Machine, nodes: readonly KubeObject[] = []): Action[] {
   const { vm, vmi, state } = machine;
   const runs = ["ready", "unready", "paused", "migrating"].includes(state);
   const actions: Action[] = [];
@@ -99,14 +109,16 @@ export function machineActions(machine: Machine): Action[] {
   }
   if (state === "ready" || state === "unready") {
     actions.push(power(machine, "softreboot", "virtualmachineinstances"));
-    actions.push({ ...migrate(machine), unavailable: whyNotMigratable(machine) });
+    actions.push({ ...migrate(machine), unavailable: whyNotMigratable(machine, nodes) });
   }
   return actions;
 }
 
-function whyNotMigratable(machine: Machine): string | undefined {
+function whyNotMigratable(machine: Machine, nodes: readonly KubeObject[]): string | undefined {
   const found = condition(machine.vmi, "LiveMigratable");
-  return found?.status === "False" ? found.message || found.reason : undefined;
+  if (found?.status === "False") return found.message || found.reason;
+  const others = nodes.filter((each) => each.metadata.name !== machine.node && isTrue(each, "Ready") && !(each.spec as { unschedulable?: boolean } | undefined)?.unschedulable);
+  return nodes.length > 0 && others.length === 0 ? "No other node is ready for it: a migration needs one (corral join)." : undefined;
 }
 
 function stopWarning(machine: Machine): string {
@@ -135,7 +147,7 @@ function migrate(machine: Machine): Action {
     done: `Began to migrate ${name}`,
     deed: { verb: "create", group: KINDS.migrations.group, resource: KINDS.migrations.plural },
     namespace,
-    command: createCommand(JSON.stringify(body)),
+    command: createObjectCommand(body),
     request: { method: "POST", path: pathOf(KINDS.migrations, "v1", namespace), body },
   };
 }
@@ -245,7 +257,7 @@ function creation(kind: KindName, namespace: string, body: { apiVersion: string 
     ...words,
     deed: { verb: "create", group, resource: plural },
     namespace,
-    command: createCommand(JSON.stringify(body)),
+    command: createObjectCommand(body),
     request: { method: "POST", path: pathOf(KINDS[kind], version, namespace), body },
   };
 }
@@ -272,8 +284,8 @@ export function checkpoint(machine: Machine): Action {
   return creation("checkpoints", machine.namespace, body, { id: "checkpoint", label: "Checkpoint", done: `Began a checkpoint of ${machine.name}` });
 }
 
-/** Return a machine that starts from a complete checkpoint instead of booting. */
-export function fork(source: KubeObject, from: KubeObject): Action {
+/** Return a machine that starts from a complete checkpoint, by its name, instead of booting. */
+export function fork(source: KubeObject, from: string): Action {
   const spec = structuredClone(source.spec) as Record<string, unknown>;
   delete spec.hostname;
   const firmware = (spec.domain as { firmware?: Record<string, unknown> } | undefined)?.firmware;
@@ -288,9 +300,9 @@ export function fork(source: KubeObject, from: KubeObject): Action {
       generateName: `${name}-`,
       namespace,
       // The server fills in the checkpoint's node and identity.
-      annotations: { "corral.dev/start-from": from.metadata.name },
+      annotations: { "corral.dev/start-from": from },
     },
     spec,
   };
-  return creation("vmis", namespace, body, { id: "fork", label: "Fork", done: `Forked ${name}` });
+  return creation("vmis", namespace, body, { id: "fork", label: "Fork", done: `Created a fork of ${name}` });
 }

@@ -2,7 +2,8 @@
 
 import type { Trimmed, World } from "../api/cluster";
 import { KINDS, kindNamed, type KindName } from "../api/kinds";
-import type { KubeEvent } from "../api/objects";
+import type { KubeEvent, KubeObject } from "../api/objects";
+import { describeManager } from "./changes";
 import { setKindOf } from "./fleet";
 import { href } from "./routes";
 import { lastTime } from "./timeline";
@@ -69,18 +70,24 @@ function ofChanges(kind: KindName, object: Trimmed): Entry[] {
       return {
         key: `change/${kind}/${namespace}/${name}/${each.manager}/${each.operation}/${each.subresource}/${each.time}`,
         time: Date.parse(each.time),
-        who: each.manager,
+        who: describeManager(each.manager),
         kind: KINDS[kind].kind,
         namespace,
         name,
         reason: verb,
-        message: created ? `Created with ${each.fields || "its defaults"}` : each.fields,
+        message: created ? `Created with ${each.fields || "its defaults"}` : withReplicas(each.fields, object),
         isWarning: false,
         isChange: true,
         count: 1,
         link: linkTo(KINDS[kind].kind, namespace, name),
       };
     });
+}
+
+/** Add the number to which a set is scaled now: managed fields have names of fields, not their values. */
+function withReplicas(fields: string, object: KubeObject): string {
+  const replicas = (object.spec as { replicas?: number } | undefined)?.replicas;
+  return fields.includes("spec.replicas") && replicas !== undefined ? `${fields} (now ${replicas})` : fields;
 }
 
 /** Return the view of an object; empty for kinds that have none. */

@@ -11,6 +11,21 @@ export interface Change {
 }
 
 const FIELDS_NAMED = 4;
+const DASHBOARD = "dashboard";
+/** The server's limit; it accepts printable characters only. */
+const MANAGER_CHARACTERS = 128;
+
+/** Return the field manager of what a user changes by this page. */
+export function managerOf(user: string): string {
+  const name = user ? `${DASHBOARD}:${user}` : DASHBOARD;
+  return [...name].map((each) => (/[\p{L}\p{N}\p{P}\p{S}]/u.test(each) ? each : "_")).join("").slice(0, MANAGER_CHARACTERS);
+}
+
+/** Return a field manager as people read it. */
+export function describeManager(manager: string): string {
+  if (manager === DASHBOARD) return "the dashboard";
+  return manager.startsWith(`${DASHBOARD}:`) ? `${manager.slice(DASHBOARD.length + 1)}, by the dashboard` : manager;
+}
 
 /** Return the changes of people and programs; those of a status are what controllers observe. */
 export function changesOf(fields: ManagedField[]): Change[] {

@@ -15,7 +15,7 @@ export interface Form {
 }
 
 export const EXAMPLES: Record<What, { title: string; text: string; name: string }> = {
-  set: { title: "Replica set", text: "Alike machines that keep nothing: one that goes is replaced by a new one.", name: "web" },
+  set: { title: "Replica set", text: "Like machines that keep nothing: one that goes is replaced by a new one.", name: "web" },
   pool: { title: "Pool", text: "Machines with names of their own (web-0, web-1), each a VirtualMachine that can be stopped.", name: "web" },
   vm: { title: "Virtual machine", text: "One machine that can be stopped and started again.", name: "desk" },
 };

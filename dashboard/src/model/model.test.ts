@@ -4,19 +4,22 @@ import type { World } from "../api/cluster";
 import { KIND_NAMES, KINDS, pathOf } from "../api/kinds";
 import type { KubeEvent, KubeObject } from "../api/objects";
 import type { Snapshot } from "../api/store";
-import { claim, deleteMachine, deleteRow, fork, kubectl, machineActions, pauseRow, quoted, scale } from "./actions";
+import { claim, createCommand, deleteMachine, deleteRow, fork, kubectl, machineActions, pauseRow, quoted, scale } from "./actions";
 import { activityOf, isAbout, linkTo, matchesFilter } from "./activity";
-import { changesOf } from "./changes";
+import { changesOf, describeManager, managerOf } from "./changes";
 import { blankForm, lineOfField, objectOf } from "./create";
 import { fleetOf, NO_FLEET } from "./fleet";
 import { machineOf } from "./machines";
 import { problemsOf } from "./problems";
 import { bytes, parseQuantity, processors } from "./quantity";
-import { Rights } from "./rights";
+import { NO_RIGHTS_KNOWN, Rights } from "./rights";
 import { href, routeOf } from "./routes";
+import { withoutOverrides } from "./texts";
 import { age, duration } from "./time";
-import { eventMoment, timelineOf } from "./timeline";
+import { currentStage, eventMoment, timelineOf } from "./timeline";
 import { recordUsage } from "./usage";
+import { yamlOf } from "./yaml-lines";
+import { parse } from "yaml";
 
 function snapshot(items: KubeObject[]): Snapshot {
   const byKey = new Map(items.map((each) => [`${each.metadata.namespace}/${each.metadata.name}`, each]));
@@ -25,7 +28,7 @@ function snapshot(items: KubeObject[]): Snapshot {
 
 function world(parts: Partial<Record<(typeof KIND_NAMES)[number], KubeObject[]>>): World {
   const snapshots = Object.fromEntries(KIND_NAMES.map((each) => [each, snapshot(parts[each] ?? [])]));
-  const rest = { namespace: "", namespaces: [], rights: Rights.unknown(), user: "", serverVersion: "", usage: { machines: new Map(), nodes: new Map(), available: true } };
+  const rest = { namespace: "", namespaces: [], rights: NO_RIGHTS_KNOWN, user: "", serverVersion: "", usage: { machines: new Map(), nodes: new Map(), available: true } };
   return { ...snapshots, ...rest } as unknown as World;
 }
 
@@ -89,6 +92,30 @@ test("problems say what is wrong and what to do, once for all members of a set",
   assert.equal(problems[0]?.link, href("set", "sets", "default", "web"));
 });
 
+test("a machine that fits no node says what it needs and what there is", () => {
+  const message = "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector.";
+  const conditions = [{ type: "PodScheduled", status: "False", reason: "Unschedulable", message }];
+  const node: KubeObject = { metadata: { name: "n1", labels: { gpu: "t4" } }, status: { allocatable: { memory: "22Gi" } } };
+  const here = (spec: object, text = message) =>
+    world({ vmis: [{ ...vmi("a", { phase: "Scheduling", conditions: [{ ...conditions[0], message: text }] }), spec }], nodes: [node] });
+  const chosen = here({ nodeSelector: { gpu: "a100" } });
+  const [problem] = problemsOf(chosen, fleetOf(chosen, NO_FLEET));
+  assert.equal(problem?.title, "Machine a cannot start: no node has the label gpu=a100 of its nodeSelector");
+  assert.match(problem?.remedy ?? "", /kubectl label node NAME gpu=a100/);
+  const large = here({ domain: { memory: { guest: "500Gi" } } }, "1 Insufficient memory.");
+  assert.equal(problemsOf(large, fleetOf(large, NO_FLEET))[0]?.title, "Machine a cannot start: it requests 500 GiB of memory, and the largest node has 22 GiB");
+  const fits = here({ domain: { memory: { guest: "1Gi" } } }, "1 Insufficient memory.");
+  assert.match(problemsOf(fits, fleetOf(fits, NO_FLEET))[0]?.title ?? "", /no node has enough free memory/);
+});
+
+test("a fork that has booted says so", () => {
+  const booted = vmi("a", { phase: "Running", conditions: [{ type: "Ready", status: "True" }, { type: "Forked", status: "False", reason: "ForkFailed", message: "saved with other devices" }] });
+  const here = world({ vmis: [booted] });
+  const [problem] = problemsOf(here, fleetOf(here, NO_FLEET));
+  assert.match(problem?.title ?? "", /could not start from its checkpoint/);
+  assert.equal(problem?.reason, "saved with other devices");
+});
+
 test("an image that cannot be pulled is named", () => {
   const conditions = [{ type: "Synchronized", status: "False", reason: "ErrImagePull", message: "no such host" }];
   const broken = { ...vmi("a", { phase: "Scheduled", conditions }), spec: { volumes: [{ containerDisk: { image: "nowhere/x" } }] } };
@@ -110,7 +137,7 @@ test("scaling is taken back by the number before, and is a line of kubectl", () 
 });
 
 test("those who may patch a set, but not its subresource scale, scale it by a patch", () => {
-  const rights = Rights.of({ status: { resourceRules: [{ verbs: ["patch"], apiGroups: ["kubevirt.io"], resources: ["virtualmachineinstancereplicasets"] }] } });
+  const rights = Rights.of({ status: { resourceRules: [{ verbs: ["patch"], apiGroups: ["kubevirt.io"], resources: ["virtualmachineinstancereplicasets"] }] } }, "default");
   const action = scale(rowOf(SET), "/path", 5, rights);
   assert.equal(action.request.path, "/path");
   assert.equal(action.undo?.request.path, "/path");
@@ -143,10 +170,43 @@ test("what can be done to a machine follows its state", () => {
 
 test("a fork has no identity of its source", () => {
   const source = { ...vmi("a", READY), spec: { hostname: "a", domain: { firmware: { uuid: "u", serial: "s", bootloader: {} } } } };
-  const from: KubeObject = { metadata: { name: "c" } };
-  const body = fork(source, from).request.body as { spec: unknown; metadata: { annotations: unknown } };
+  const body = fork(source, "c").request.body as { spec: unknown; metadata: { annotations: unknown } };
   assert.deepEqual(body.spec, { domain: { firmware: { bootloader: {} } } });
   assert.deepEqual(body.metadata.annotations, { "corral.dev/start-from": "c" });
+});
+
+test("a machine migrates where there is another node that is ready", () => {
+  const node = (name: string, status: string): KubeObject => ({ metadata: { name }, status: { conditions: [{ type: "Ready", status }] } });
+  const machine = machineOf(vmi("a", { ...READY, nodeName: "n1" }), undefined);
+  const refusal = (...nodes: KubeObject[]) => machineActions(machine, nodes).find((each) => each.id === "migrate")?.unavailable;
+  assert.match(refusal(node("n1", "True"), node("n2", "Unknown")) ?? "", /No other node is ready/);
+  assert.equal(refusal(node("n1", "True"), node("n2", "True")), undefined);
+  assert.equal(refusal(), undefined);
+});
+
+test("texts cannot reverse what follows", () => {
+  assert.equal(withoutOverrides("a\u202egnp.exe"), "a\ufffdgnp.exe");
+  assert.equal(withoutOverrides("ä שלום"), "ä שלום");
+});
+
+test("no line of YAML ends the command that creates it", () => {
+  assert.equal(createCommand("a: 1\n"), "kubectl create -f - <<'EOF'\na: 1\nEOF");
+  assert.equal(createCommand("a: '\nEOF\rEOF1\nreboot'"), "kubectl create -f - <<'EOF2'\na: '\nEOF\rEOF1\nreboot'\nEOF2");
+});
+
+test("objects are YAML in commands, whatever their strings", () => {
+  const object = { kind: "X", spec: { "a.b/c": "true", list: [{ name: "disk", to: ["1", 2] }, {}], text: "a: b\n#", none: null, empty: {}, absent: undefined } };
+  const lines = ["kind: X", "spec:", "  a.b/c: \"true\"", "  list:", "    - name: disk", "      to:", "        - \"1\"", "        - 2", "    - {}", '  text: "a: b\\n#"', '  none: null', "  empty: {}", ""];
+  assert.equal(yamlOf(object), lines.join("\n"));
+  assert.deepEqual(parse(yamlOf(object)), JSON.parse(JSON.stringify(object)));
+});
+
+test("managed fields name the user of the page", () => {
+  assert.equal(describeManager(managerOf("otto")), "otto, by the dashboard");
+  assert.equal(describeManager(managerOf("")), "the dashboard");
+  assert.equal(managerOf("a\u0000b c"), "dashboard:a_b_c");
+  assert.equal(managerOf("x".repeat(500)).length, 128);
+  assert.equal(describeManager("kubectl-edit"), "kubectl-edit");
 });
 
 test("words of a command are quoted for a shell", () => {
@@ -156,14 +216,14 @@ test("words of a command are quoted for a shell", () => {
 });
 
 test("rights follow the rules, with wildcards and names", () => {
-  const rights = Rights.of({ status: { resourceRules: [{ verbs: ["get", "update"], apiGroups: ["subresources.kubevirt.io"], resources: ["virtualmachines/start", "*/vnc"], resourceNames: ["a"] }] } });
+  const rights = Rights.of({ status: { resourceRules: [{ verbs: ["get", "update"], apiGroups: ["subresources.kubevirt.io"], resources: ["virtualmachines/start", "*/vnc"], resourceNames: ["a"] }] } }, "default");
   const deed = { verb: "update", group: "subresources.kubevirt.io", resource: "virtualmachines/start", name: "a" };
   assert.equal(rights.allows(deed), true);
   assert.equal(rights.allows({ ...deed, name: "b" }), false);
   assert.equal(rights.allows({ ...deed, verb: "delete" }), false);
   assert.equal(rights.allows({ ...deed, resource: "virtualmachineinstances/vnc" }), true);
-  assert.match(rights.refusal({ ...deed, verb: "delete" }, "default"), /does not permit "delete"/);
-  assert.equal(Rights.of({ status: { incomplete: true } }).allows(deed), true);
+  assert.match(rights.refusal({ ...deed, verb: "delete" }), /does not permit "delete" on .* in default/);
+  assert.equal(Rights.of({ status: { incomplete: true } }, "default").allows(deed), true);
 });
 
 function event(name: string, reason: string, kind: string, at: string, about = "a"): KubeEvent {
@@ -189,7 +249,18 @@ test("a start has its stages in order, each with what it took", () => {
     { type: "AgentConnected", status: "True", lastTransitionTime: "2026-01-01T09:00:00Z" },
   ];
   const stages = timelineOf(vmi("a", { conditions }), events);
-  assert.deepEqual(stages.map((each) => [each.label, each.took]), [["Created", 0], ["Admitted, pod created", 0], ["Scheduled", 100], ["QEMU runs", 600], ["Ready", 3100]]);
+  assert.deepEqual(stages.map((each) => [each.label, each.took]), [["Admission", 0], ["Wait for a node", 100], ["QEMU starts", 600], ["Becoming ready", 3100]]);
+});
+
+test("a start that has not ended says what it waits for, and how long", () => {
+  const pending = vmi("a", { phase: "Scheduling" });
+  const stages = timelineOf(pending, [event("a.1", "SuccessfulCreate", "VirtualMachineInstance", "2026-01-01T00:00:01Z")]);
+  const now = Date.parse("2026-01-01T00:08:01Z");
+  const current = currentStage(pending, stages, now);
+  assert.deepEqual([current?.label, current?.took], ["Wait for a node", 480_000]);
+  assert.equal(currentStage(vmi("a", { phase: "Running" }), stages, now), undefined);
+  const pulling = timelineOf(pending, [event("p.1", "Pulling", "Pod", "2026-01-01T00:00:02Z"), event("a.2", "Created", "VirtualMachineInstance", "2026-01-01T00:15:02Z")]);
+  assert.deepEqual(pulling.map((each) => [each.label, each.took]), [["Node accepts it", 2000], ["Image and disk", 900_000]]);
 });
 
 test("activity has events and the changes of people, the newest first", () => {
@@ -200,7 +271,7 @@ test("activity has events and the changes of people, the newest first", () => {
   ]);
   const here = world({ sets: [{ ...SET, changes } as KubeObject], events: [event("e", "SuccessfulCreate", "VirtualMachineInstanceReplicaSet", "2026-01-01T00:00:05Z", "web")] });
   const entries = activityOf(here, new Map());
-  assert.deepEqual(entries.map((each) => [each.reason, each.who, each.message]), [["Changed", "kubectl-edit", "spec.replicas, metadata.labels"], ["SuccessfulCreate", "", ""]]);
+  assert.deepEqual(entries.map((each) => [each.reason, each.who, each.message]), [["Changed", "kubectl-edit", "spec.replicas, metadata.labels (now 2)"], ["SuccessfulCreate", "", ""]]);
   assert.deepEqual(entries.map((each) => matchesFilter(each, { text: "web EDIT", only: "all" })), [true, false]);
   assert.deepEqual(entries.map((each) => matchesFilter(each, { text: "", only: "changes" })), [true, false]);
 });

@@ -2,9 +2,10 @@
 
 import type { World } from "../api/cluster";
 import { condition, conditions, isTrue, text, type KubeObject } from "../api/objects";
-import type { Fleet } from "./fleet";
+import type { Fleet, Row } from "./fleet";
 import { setKindOf } from "./fleet";
 import { imageOf, troubleOf, type Machine } from "./machines";
+import { bytes, parseQuantity } from "./quantity";
 import { href } from "./routes";
 
 export interface Problem {
@@ -25,16 +26,19 @@ interface Rule {
   remedy: string;
 }
 
+const NO_MEMORY: Rule = { pattern: /insufficient memory|Insufficient.*memory/i, what: "cannot start: no node has enough free memory", remedy: "Scale another set down, request less memory in the template, or add a node (corral join)." };
+const NO_FIT: Rule = { pattern: /taint|didn't match|node selector|affinity/i, what: "cannot start: no node fits its rules", remedy: "Compare the template's nodeSelector, affinity and tolerations with the labels and taints under Nodes." };
+
 /** Reasons and messages of machines that do not start, in the order in which they are tried. */
 const RULES: Rule[] = [
-  { pattern: /insufficient memory|Insufficient.*memory/i, what: "cannot start: no node has enough free memory", remedy: "Scale another set down, request less memory in the template, or add a node (corral join)." },
+  NO_MEMORY,
   { pattern: /insufficient cpu/i, what: "cannot start: no node has enough free processors", remedy: "Scale another set down, request less CPU in the template, or add a node (corral join)." },
   { pattern: /ErrImagePull|ImagePullBackOff|pull/i, what: "cannot start: the image cannot be pulled", remedy: "Check the image's name and tag in the template, and that the registry can be reached from the node; pulls are tried again by themselves." },
   { pattern: /InvalidImageName|ErrImageNeverPull/, what: "cannot start: the image is not usable", remedy: "Correct the image in the template, or load it on the node (corral image)." },
   { pattern: /quota/i, what: "cannot be created: a quota is used up", remedy: "Delete machines of this namespace, or raise its ResourceQuota." },
   { pattern: /PvcNotFound|persistentvolumeclaim.*not found|PVC.*not found/i, what: "cannot start: a claimed volume does not exist", remedy: "Create the PersistentVolumeClaim that the template names, or correct its name." },
   { pattern: /DataVolume/i, what: "waits for its data volume", remedy: "See the data volume's progress under Images; it starts by itself when the disk is filled." },
-  { pattern: /taint|didn't match|node selector|affinity/i, what: "cannot start: no node fits its rules", remedy: "Compare the template's nodeSelector, affinity and tolerations with the labels and taints under Nodes." },
+  NO_FIT,
   { pattern: /CrashLoopBackOff|again and again/i, what: "ends again and again after it starts", remedy: "Read its console log for the guest's last words, and its events." },
 ];
 const OTHER: Rule = { pattern: /./, what: "cannot start", remedy: "Open the machine: its events say what was tried." };
@@ -42,8 +46,9 @@ const OTHER: Rule = { pattern: /./, what: "cannot start", remedy: "Open the mach
 export function problemsOf(world: World, fleet: Fleet): Problem[] {
   const problems = [
     ...nodeProblems(world.nodes.items),
-    ...machineProblems(fleet.sorted),
-    ...setProblems(fleet),
+    ...problemsOfMachines(fleet.sorted, world.nodes.items),
+    ...fleet.sorted.flatMap(problemsOfFork),
+    ...fleet.rows.flatMap(problemsOfRow),
     ...warmPoolProblems(world.warmPools.items),
     ...claimProblems(world.claims.items),
     ...objectFailures(world),
@@ -83,16 +88,12 @@ function nodeProblems(nodes: readonly KubeObject[]): Problem[] {
   });
 }
 
-/** Return what is wrong with one machine; undefined if it starts, runs or has ended well. */
-export function problemOf(machine: Machine): Problem | undefined {
-  return machineProblems([machine])[0];
-}
-
-function machineProblems(machines: readonly Machine[]): Problem[] {
+/** Return what is wrong with machines, once for all members of a set; nothing for those that start, run or have ended well. */
+export function problemsOfMachines(machines: readonly Machine[], nodes: readonly KubeObject[]): Problem[] {
   const groups = new Map<string, { rule: Rule; machines: Machine[] }>();
   for (const machine of machines) {
     if (machine.state !== "failed" && machine.state !== "waiting") continue;
-    const rule = machine.state === "failed" && !/CrashLoop|again and again/.test(machine.detail) ? failure() : ruleFor(machine);
+    const rule = machine.state === "failed" && !/CrashLoop|again and again/.test(machine.detail) ? failure() : ruleFor(machine, nodes);
     const owner = machine.owner ? `${machine.owner.kind}/${machine.owner.name}` : machine.name;
     const key = `machine/${machine.namespace}/${owner}/${rule.what}`;
     const group = groups.get(key);
@@ -106,10 +107,35 @@ function failure(): Rule {
   return { pattern: OTHER.pattern, what: "has failed", remedy: "Read its console log and events. A member of a set is replaced by itself; a machine on its own is deleted and created again." };
 }
 
-function ruleFor(machine: Machine): Rule {
+function ruleFor(machine: Machine, nodes: readonly KubeObject[]): Rule {
   const trouble = machine.vmi && troubleOf(machine.vmi);
   const words = `${trouble?.reason ?? ""} ${machine.detail} ${text(machine.vm, "status", "printableStatus")}`;
-  return RULES.find((each) => each.pattern.test(words)) ?? OTHER;
+  const rule = RULES.find((each) => each.pattern.test(words)) ?? OTHER;
+  if (rule === NO_MEMORY) return tooLarge(machine, nodes) ?? rule;
+  return rule === NO_FIT ? (wrongLabels(machine, nodes) ?? rule) : rule;
+}
+
+/** Return the rule for a machine that no node could ever have, however empty it is. */
+function tooLarge(machine: Machine, nodes: readonly KubeObject[]): Rule | undefined {
+  const domain = ["spec", "domain"];
+  const requested = parseQuantity(text(machine.vmi, ...domain, "resources", "requests", "memory") || text(machine.vmi, ...domain, "memory", "guest"));
+  const largest = Math.max(...nodes.map((each) => parseQuantity(text(each, "status", "allocatable", "memory"))));
+  if (!(requested > largest) || !Number.isFinite(largest)) return undefined;
+  const what = `cannot start: it requests ${bytes(requested)} of memory, and the largest node has ${bytes(largest)}`;
+  return { ...NO_MEMORY, what, remedy: "Request less memory in the template, or add a larger node (corral join)." };
+}
+
+/** Return the rule for a machine whose nodeSelector matches no node. */
+function wrongLabels(machine: Machine, nodes: readonly KubeObject[]): Rule | undefined {
+  const selector = Object.entries((machine.vmi?.spec as { nodeSelector?: Record<string, string> } | undefined)?.nodeSelector ?? {});
+  const fits = (node: KubeObject) => selector.every(([key, value]) => node.metadata.labels?.[key] === value);
+  if (selector.length === 0 || nodes.some(fits)) return undefined;
+  const labels = selector.map(([key, value]) => `${key}=${value}`);
+  return {
+    ...NO_FIT,
+    what: `cannot start: no node has the label${labels.length > 1 ? "s" : ""} ${labels.join(", ")} of its nodeSelector`,
+    remedy: `Label a node (kubectl label node NAME ${labels.join(" ")}), or change the nodeSelector in the template. Nodes lists the labels of each.`,
+  };
 }
 
 function groupProblem(key: string, rule: Rule, machines: Machine[]): Problem {
@@ -119,7 +145,7 @@ function groupProblem(key: string, rule: Rule, machines: Machine[]): Problem {
   const image = isImage && imageOf(first) ? ` (${imageOf(first)})` : "";
   const many = machines.length > 1;
   const who = many ? `${machines.length} machines of ${first.owner?.name ?? first.namespace}` : `Machine ${first.name}`;
-  const what = many ? rule.what.replace(/^has /, "have ").replace(/^waits for its/, "wait for their").replace(/^ends /, "end ").replace(/ it starts$/, " they start") : rule.what;
+  const what = many ? rule.what.replace(/^has /, "have ").replace(/^waits for its/, "wait for their").replace(/^ends /, "end ").replace(/ it starts$/, " they start").replace("it requests", "each requests").replace("of its nodeSelector", "of their nodeSelector") : rule.what;
   return {
     key,
     severity: "error",
@@ -130,19 +156,39 @@ function groupProblem(key: string, rule: Rule, machines: Machine[]): Problem {
   };
 }
 
-function setProblems(fleet: Fleet): Problem[] {
-  return fleet.rows.flatMap((row): Problem[] => {
-    const failed = condition(row.object, "ReplicaFailure");
-    const link = href("set", row.kind, row.namespace, row.name);
-    if (failed?.status === "True") {
-      const rule = RULES.find((each) => each.pattern.test(`${failed.reason} ${failed.message}`)) ?? OTHER;
-      const remedy = rule === OTHER ? "Correct what the message names, in the set's YAML." : rule.remedy;
-      return [{ key: `row/${row.key}`, severity: "error", title: `${row.name} cannot create its machines`, reason: failed.message || failed.reason || "", remedy, link }];
-    }
-    if (row.outdated === 0) return [];
-    const title = `${row.outdated} of ${row.machines.length} machines of ${row.name} run an older template`;
-    return [{ key: `row/${row.key}/outdated`, severity: "warning", title, reason: "", remedy: "Restart them to have them take the new one.", link }];
-  });
+/** Reasons why a fork is not what it was to be; others pass by themselves. */
+const FORK_FAILURES: Record<string, Pick<Rule, "what" | "remedy">> = {
+  ForkFailed: { what: "has booted: it could not start from its checkpoint", remedy: "Use it as one that has booted, or delete it and fork a new checkpoint." },
+  IdentityShared: { what: "has the identity of the machine that it was forked from", remedy: "See that the guest agent runs in its source, then delete it and fork again." },
+};
+
+/** Return what is wrong with a machine that was to start from a checkpoint. */
+export function problemsOfFork(machine: Machine): Problem[] {
+  const forked = condition(machine.vmi, "Forked");
+  const found = FORK_FAILURES[forked?.status === "False" ? (forked.reason ?? "") : ""];
+  if (!found) return [];
+  return [{
+    key: `fork/${machine.key}`,
+    severity: "warning",
+    title: `Machine ${machine.name} ${found.what}`,
+    reason: forked?.message || "",
+    remedy: found.remedy,
+    link: href("machine", machine.namespace, machine.name),
+  }];
+}
+
+/** Return what is wrong with a set itself, beside its machines. */
+export function problemsOfRow(row: Row): Problem[] {
+  const failed = condition(row.object, "ReplicaFailure");
+  const link = href("set", row.kind, row.namespace, row.name);
+  if (failed?.status === "True") {
+    const rule = RULES.find((each) => each.pattern.test(`${failed.reason} ${failed.message}`)) ?? OTHER;
+    const remedy = rule === OTHER ? "Correct what the message names, in the set's YAML." : rule.remedy;
+    return [{ key: `row/${row.key}`, severity: "error", title: `${row.name} cannot create its machines`, reason: failed.message || failed.reason || "", remedy, link }];
+  }
+  if (row.outdated === 0) return [];
+  const title = `${row.outdated} of ${row.machines.length} machines of ${row.name} run an older template`;
+  return [{ key: `row/${row.key}/outdated`, severity: "warning", title, reason: "", remedy: "Restart them to have them take the new one.", link }];
 }
 
 function warmPoolProblems(pools: readonly KubeObject[]): Problem[] {

@@ -1,4 +1,4 @@
-/** What the user may do, as SelfSubjectRulesReview answers it for one namespace. */
+/** What the user may do in a namespace, as SelfSubjectRulesReview answers it. Pure. */
 
 export interface Rule {
   verbs?: string[];
@@ -30,22 +30,25 @@ function covers(resources: string[] | undefined, resource: string): boolean {
   );
 }
 
+/** The rights of one namespace. Rules of cluster-wide bindings are among those of each namespace. */
 export class Rights {
   readonly #rules: Rule[];
   readonly #isComplete: boolean;
+  readonly #namespace: string;
 
-  private constructor(rules: Rule[], isComplete: boolean) {
+  private constructor(rules: Rule[], isComplete: boolean, namespace: string) {
     this.#rules = rules;
     this.#isComplete = isComplete;
+    this.#namespace = namespace;
   }
 
   /** Rights that are not known: the server decides at each request. */
   static unknown(): Rights {
-    return new Rights([], false);
+    return new Rights([], false, "");
   }
 
-  static of(review: RulesReview): Rights {
-    return new Rights(review.status?.resourceRules ?? [], !review.status?.incomplete);
+  static of(review: RulesReview, namespace: string): Rights {
+    return new Rights(review.status?.resourceRules ?? [], !review.status?.incomplete, namespace);
   }
 
   allows(deed: Deed): boolean {
@@ -60,9 +63,16 @@ export class Rights {
   }
 
   /** Return why the user may not do something; empty if they may. */
-  refusal(deed: Deed, namespace: string): string {
+  refusal(deed: Deed): string {
     if (this.allows(deed)) return "";
-    const where = namespace ? ` in ${namespace}` : "";
-    return `Your role does not permit "${deed.verb}" on ${deed.resource}${where}.`;
+    return `Your role does not permit "${deed.verb}" on ${deed.resource} in ${this.#namespace}.`;
   }
 }
+
+/** The rights of each namespace that the page acts in. */
+export interface AllRights {
+  /** Return those of a namespace: unknown ones until the server has answered. */
+  of(namespace: string): Rights;
+}
+
+export const NO_RIGHTS_KNOWN: AllRights = { of: () => Rights.unknown() };

@@ -3,10 +3,11 @@
 import { condition, list, text, type KubeEvent, type KubeObject } from "../api/objects";
 
 export interface Stage {
+  /** What took the time. */
   label: string;
-  /** Milliseconds since the epoch. */
+  /** When it ended, in milliseconds since the epoch. */
   time: number;
-  /** Milliseconds since the stage before. */
+  /** Milliseconds since the stage before ended. */
   took: number;
   /** Whether the time has the precision of milliseconds. */
   isPrecise: boolean;
@@ -46,17 +47,26 @@ export function lastTime(event: KubeEvent): number {
   return Math.abs(first.time - coarse) < SECOND_MS ? first.time : coarse;
 }
 
-/** The events of a start, by reason; `of` is the kind that the event is about. */
+const ADMISSION = "Admission";
+const WAIT_FOR_NODE = "Wait for a node";
+const ACCEPTED = "Node accepts it";
+const SET_UP = "QEMU is set up";
+const DISK = "Image and disk";
+const QEMU = "QEMU starts";
+const AGENT = "Guest boots, to its agent";
+const READY = "Becoming ready";
+
+/** The events that end a stage of a start, by reason; `of` is the kind that the event is about. */
 const STAGES: { reason: string; of: "VirtualMachineInstance" | "Pod"; label: string }[] = [
-  { reason: "SuccessfulCreate", of: "VirtualMachineInstance", label: "Admitted, pod created" },
-  { reason: "Scheduled", of: "Pod", label: "Scheduled" },
-  { reason: "Pulling", of: "Pod", label: "Image pull began" },
-  { reason: "Pulled", of: "Pod", label: "Image and disk ready" },
-  { reason: "Created", of: "VirtualMachineInstance", label: "QEMU defined" },
-  { reason: "Started", of: "VirtualMachineInstance", label: "QEMU runs" },
+  { reason: "SuccessfulCreate", of: "VirtualMachineInstance", label: ADMISSION },
+  { reason: "Scheduled", of: "Pod", label: WAIT_FOR_NODE },
+  { reason: "Pulling", of: "Pod", label: ACCEPTED },
+  { reason: "Pulled", of: "Pod", label: DISK },
+  { reason: "Created", of: "VirtualMachineInstance", label: SET_UP },
+  { reason: "Started", of: "VirtualMachineInstance", label: QEMU },
 ];
 
-const PHASES: Record<string, string> = { Scheduling: "Admitted, pod created", Scheduled: "Scheduled", Running: "QEMU runs" };
+const PHASES: Record<string, string> = { Scheduling: ADMISSION, Scheduled: WAIT_FOR_NODE, Running: QEMU };
 
 /** Return the stages of a VMI's start, in order; `events` are those about it and its pods. */
 export function timelineOf(vmi: KubeObject, events: readonly KubeEvent[]): Stage[] {
@@ -68,8 +78,8 @@ export function timelineOf(vmi: KubeObject, events: readonly KubeEvent[]): Stage
     if (found) stages.set(each.label, { ...eventMoment(found), detail: found.message ?? "" });
   }
   addPhases(stages, vmi);
-  addCondition(stages, vmi, "AgentConnected", "Guest agent answers");
-  addCondition(stages, vmi, "Ready", "Ready");
+  addCondition(stages, vmi, "AgentConnected", AGENT);
+  addCondition(stages, vmi, "Ready", READY);
   return ordered(created, stages);
 }
 
@@ -87,7 +97,7 @@ function addCondition(stages: Map<string, Moment & { detail: string }>, vmi: Kub
   if (found?.status === "True" && Number.isFinite(time)) stages.set(label, { time, isPrecise: false, detail: "" });
 }
 
-const GUEST_LABELS = ["Guest agent answers", "Ready"];
+const GUEST_LABELS = [AGENT, READY];
 
 /** Put the stages in their order. A coarse time has lost up to a second: it is no earlier than the stage before. */
 function ordered(created: number, stages: Map<string, Moment & { detail: string }>): Stage[] {
@@ -104,13 +114,31 @@ function ordered(created: number, stages: Map<string, Moment & { detail: string 
   // A creation has seconds only: it is at most the first event's time, and within its second.
   const start = first?.isPrecise ? Math.max(created, Math.min(first.time, created + SECOND_MS - 1)) : created;
   let last = start;
-  return [
-    { label: "Created", time: start, took: 0, isPrecise: false, detail: "" },
-    ...[...host, ...guest].map((each) => {
-      const time = Math.max(each.time, last);
-      const stage = { ...each, time, took: time - last };
-      last = time;
-      return stage;
-    }),
-  ];
+  return [...host, ...guest].map((each, index, all) => {
+    const time = Math.max(each.time, last);
+    // An image that has been pulled may have lost its event: the time went there, not to QEMU.
+    const label = all[index - 1]?.label === ACCEPTED && each.label === SET_UP ? DISK : each.label;
+    const stage = { ...each, label, time, took: time - last };
+    last = time;
+    return stage;
+  });
+}
+
+/** What follows each stage while it has not ended. */
+const NEXT: Record<string, string> = {
+  [ADMISSION]: WAIT_FOR_NODE,
+  [WAIT_FOR_NODE]: DISK,
+  [ACCEPTED]: DISK,
+  [DISK]: QEMU,
+  [SET_UP]: QEMU,
+};
+const BEFORE_RUNNING = ["", "Pending", "Scheduling", "Scheduled"];
+
+/** Return the stage that a machine is in before its QEMU runs, with what it has taken so far. */
+export function currentStage(vmi: KubeObject, stages: readonly Stage[], now: number): Stage | undefined {
+  if (!BEFORE_RUNNING.includes(text(vmi, "status", "phase")) || vmi.metadata.deletionTimestamp) return undefined;
+  const last = stages.at(-1);
+  const began = last?.time ?? Date.parse(vmi.metadata.creationTimestamp ?? "");
+  const label = last ? (NEXT[last.label] ?? last.label) : ADMISSION;
+  return { label, time: now, took: Math.max(0, now - began), isPrecise: false, detail: "" };
 }

@@ -71,10 +71,33 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
+/** The head of a view: its title, a line below it, and what can be done. */
+export function Title({ name, note, children }: { name: string; note?: ComponentChildren; children?: ComponentChildren }) {
+  return (
+    <header class="title">
+      <div>
+        <h1>{name}</h1>
+        {note && <p class="note">{note}</p>}
+      </div>
+      {children}
+    </header>
+  );
+}
+
+/** A section with a line for each object. */
+export function Lines({ id, title, children }: { id: string; title: string; children: ComponentChildren }) {
+  return (
+    <section aria-labelledby={id}>
+      <h2 id={id}>{title}</h2>
+      <ul class="lines">{children}</ul>
+    </section>
+  );
+}
+
 /** A button for an action; where the user's role does not permit it, it says so and does nothing. */
 export function ActionButton({ action, class: name = "" }: { action: Action; class?: string }) {
   const { perform, world } = useApp();
-  const refusal = world.rights.refusal(action.deed, action.namespace) || action.unavailable;
+  const refusal = world.rights.of(action.namespace).refusal(action.deed) || action.unavailable;
   return (
     <button
       type="button"

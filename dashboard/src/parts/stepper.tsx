@@ -30,7 +30,7 @@ export function Stepper({ value, label, refusal, onChange }: { value: number; la
   const disabled = refusal ? "true" : undefined;
   return (
     <div class="stepper" role="group" aria-label={label} title={refusal || undefined}>
-      <button type="button" aria-label="One fewer" aria-disabled={disabled} onClick={() => step(-1)}>
+      <button type="button" aria-label={`${label}: one fewer`} aria-disabled={disabled} onClick={() => step(-1)}>
         −
       </button>
       <input
@@ -46,7 +46,7 @@ export function Stepper({ value, label, refusal, onChange }: { value: number; la
           else event.currentTarget.value = String(shown);
         }}
       />
-      <button type="button" aria-label="One more" aria-disabled={disabled} onClick={() => step(1)}>
+      <button type="button" aria-label={`${label}: one more`} aria-disabled={disabled} onClick={() => step(1)}>
         +
       </button>
     </div>

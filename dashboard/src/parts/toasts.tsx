@@ -7,6 +7,8 @@ export interface Toast {
   id: number;
   kind: "info" | "error";
   message: string;
+  /** The view of what was made. */
+  link?: string;
   command?: string;
   undo?: Action;
 }
@@ -17,7 +19,7 @@ export function Toasts({ toasts, onClose, onUndo }: { toasts: readonly Toast[]; 
       {toasts.map((each) => (
         <div key={each.id} class={`toast ${each.kind}`} role={each.kind === "error" ? "alert" : "status"}>
           <div class="line">
-            <strong>{each.message}</strong>
+            <strong>{each.link ? <a href={each.link}>{each.message}</a> : each.message}</strong>
             {each.undo && (
               <button type="button" onClick={() => onUndo(each)}>
                 Undo

@@ -21,7 +21,7 @@ export interface Target {
 /** Return the faults that an answer of the server names, each with its line in the text. */
 export function faultsOf(error: unknown, yaml: string): Fault[] {
   if (!(error instanceof ApiError)) return [{ line: 0, message: explain(error) }];
-  const causes = error.status.details?.causes ?? [];
+  const causes = (error.status.details?.causes ?? []).filter((each) => !each.field?.includes("<nil>"));
   if (causes.length === 0) return [{ line: 0, message: explain(error) }];
   return causes.map(({ field = "", message = "" }) => ({ line: lineOfField(yaml, field), message: field ? `${field}: ${message}` : message }));
 }
@@ -55,7 +55,7 @@ export function YamlEditor(props: {
       const to = object && typeof object === "object" ? target(object) : "The text is no object.";
       if (typeof to === "string") return setFaults([{ line: 0, message: to }]);
       setCommand(to.command(value));
-      const query: Record<string, string> = isDryRun ? { dryRun: "All", fieldValidation: "Strict" } : { fieldValidation: "Strict" };
+      const query = { fieldValidation: "Strict", ...cluster.client.manager, ...(isDryRun ? { dryRun: "All" } : {}) };
       const answer = await cluster.client.json<{ metadata: { name: string; namespace?: string }; kind?: string }>(to.path, { method: to.method, body: object, query });
       setFaults([]);
       if (isDryRun) setVerdict("The server accepts it. Nothing has been changed yet.");
@@ -63,7 +63,7 @@ export function YamlEditor(props: {
     } catch (error) {
       setVerdict("");
       const linePos = (error as { linePos?: [{ line: number }] }).linePos;
-      setFaults(linePos ? [{ line: linePos[0].line, message: (error as Error).message.split("\n")[0] ?? "" }] : faultsOf(error, value));
+      setFaults(linePos ? [{ line: linePos[0].line, message: (error as Error).message.split("\n")[0]?.replace(/ at line \d+, column \d+:$/, "") ?? "" }] : faultsOf(error, value));
     } finally {
       setBusy(false);
     }

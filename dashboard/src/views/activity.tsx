@@ -2,12 +2,12 @@
 
 import { useMemo, useRef, useState } from "preact/hooks";
 import { useApp, useNow } from "../app-context";
-import { Command, Empty } from "../parts/basics";
+import { Command, Empty, Title } from "../parts/basics";
 import { VirtualList } from "../parts/virtual-list";
 import { activityOf, matchesFilter, type Entry, type Filter } from "../model/activity";
 import { clock } from "../model/time";
 
-const ROW_HEIGHT = 36;
+const ROW_HEIGHT = 54;
 const CHOICES: [Filter["only"], string][] = [["all", "All"], ["changes", "Changes by people"], ["warnings", "Warnings"]];
 
 export function ActivityView() {
@@ -19,8 +19,7 @@ export function ActivityView() {
   const shown = useMemo(() => (held ?? entries).filter((each) => matchesFilter(each, filter)), [held, entries, filter]);
   return (
     <>
-      <header class="title">
-        <h1>Activity</h1>
+      <Title name="Activity">
         <div class="filters">
           <div class="choices" role="group" aria-label="Which entries">
             {CHOICES.map(([only, label]) => (
@@ -34,7 +33,8 @@ export function ActivityView() {
           </button>
           <input type="search" class="search" placeholder="Filter: object, reason, who" aria-label="Filter activity" aria-keyshortcuts="/" value={filter.text} onInput={(event) => setFilter({ ...filter, text: event.currentTarget.value })} />
         </div>
-      </header>
+      </Title>
+      {filter.only === "changes" && <p class="note">Objects keep the last change of each program and user; the audit log of the server has all of them.</p>}
       {shown.length === 0 ? (
         <Empty title="Nothing to see">
           <p>Events appear here while machines start, stop and move. In a terminal:</p>
@@ -53,7 +53,7 @@ function Line({ entry }: { entry: Entry }) {
   return (
     <>
       <span role="cell" class="mono">
-        <time dateTime={new Date(entry.time).toISOString()}>{clock(entry.time, now)}</time>
+        <time dateTime={new Date(entry.time).toISOString()} title={new Date(entry.time).toLocaleString()}>{clock(entry.time, now)}</time>
       </span>
       <span role="cell" class={entry.isWarning ? "warning" : entry.isChange ? "change" : ""} title={entry.isWarning ? "Warning" : undefined}>
         {entry.isWarning && <span class="hidden">Warning: </span>}
@@ -62,7 +62,7 @@ function Line({ entry }: { entry: Entry }) {
       <span role="cell" title={`${entry.kind} ${entry.namespace}/${about}`}>
         {entry.link ? <a href={entry.link}>{about}</a> : about}
       </span>
-      <span role="cell" class="wide" title={entry.message}>
+      <span role="cell" class="message" title={entry.message}>
         {entry.message}
         {entry.count > 1 && ` (${entry.count} times)`}
       </span>

@@ -4,11 +4,13 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { useApp } from "../app-context";
 import { KIND_NAMES, KINDS, pathOf } from "../api/kinds";
 import { text, type KubeObject } from "../api/objects";
+import { Title } from "../parts/basics";
 import { YamlEditor, type Target } from "../parts/yaml-editor";
 import { createCommand } from "../model/actions";
 import { linkTo } from "../model/activity";
 import { blankForm, EXAMPLE_IMAGE, EXAMPLES, objectOf, type Form, type What } from "../model/create";
 import type { Row } from "../model/fleet";
+import { Rights } from "../model/rights";
 import { href } from "../model/routes";
 import { imagesOf } from "./images";
 
@@ -23,18 +25,22 @@ export function CreateView() {
   useEffect(() => {
     if (isEdited) return;
     const object = { ...objectOf(form), apiVersion: cluster.apiVersion(KIND_OF[form.what]) };
-    void import("yaml").then(({ stringify }) => setYaml(stringify(object, { lineWidth: 0, aliasDuplicateObjects: false })));
+    import("yaml").then(
+      ({ stringify }) => setYaml(stringify(object, { lineWidth: 0, aliasDuplicateObjects: false })),
+      () => notify("The editor could not be loaded: reload the page.", "error"),
+    );
   }, [form, isEdited]);
   const change = (part: Partial<Form>) => {
     setEdited(false);
     setForm({ ...form, ...part });
   };
   const { plural, group } = KINDS[KIND_OF[form.what]];
+  // A name that is still being typed is no namespace: the server decides there.
+  const isNamespace = [world.namespace || "default", ...world.namespaces].includes(form.namespace);
+  const rights = isNamespace ? world.rights.of(form.namespace) : Rights.unknown();
   return (
     <>
-      <header class="title">
-        <h1>Create</h1>
-      </header>
+      <Title name="Create" />
       <div class="create">
         <form class="form card" aria-label="What to create" onSubmit={(event) => event.preventDefault()}>
           <fieldset class="kinds">
@@ -60,7 +66,7 @@ export function CreateView() {
               setYaml(value);
             }}
             verb="Create"
-            refusal={world.rights.refusal({ verb: "create", group, resource: plural }, form.namespace)}
+            refusal={rights.refusal({ verb: "create", group, resource: plural })}
             target={(object) => targetOf(object as KubeObject, form.namespace)}
             onDone={(object) => {
               notify(`Created ${object.metadata.name}`);

@@ -2,10 +2,12 @@
 
 import { memo } from "preact/compat";
 import { useApp } from "../app-context";
-import { has } from "../api/cluster";
+import { has, isFleetLoading } from "../api/cluster";
 import { KINDS } from "../api/kinds";
 import { condition, count, isTrue, text, type KubeObject } from "../api/objects";
-import { ActionButton, Age, Command, Empty } from "../parts/basics";
+import { ActionButton, Age, Command, Empty, Lines, Title } from "../parts/basics";
+import { MigrationList } from "../parts/migration-list";
+import { ProblemList } from "../parts/problem-list";
 import { Legend, Squares } from "../parts/squares";
 import { Stepper } from "../parts/stepper";
 import { claim, deleteObject, deleteRow, pauseRow, scale } from "../model/actions";
@@ -17,16 +19,15 @@ import { NodeCards } from "./nodes";
 
 export function FleetView() {
   const { world, fleet } = useApp();
-  const isLoading = world.vmis.phase === "loading" && fleet.sorted.length === 0;
+  const isLoading = isFleetLoading(world) && fleet.sorted.length === 0;
   const isEmpty = !isLoading && fleet.rows.length === 0 && fleet.sorted.length === 0;
   return (
     <>
-      <header class="title">
-        <h1>Fleet</h1>
+      <Title name="Fleet">
         <a class="button primary" href={href("create")}>
           Create
         </a>
-      </header>
+      </Title>
       <Problems problems={problemsOf(world, fleet)} isLoading={isLoading} />
       {fleet.sorted.length > 0 && <Legend counts={fleet.counts} />}
       {isEmpty && <FirstSteps />}
@@ -34,7 +35,7 @@ export function FleetView() {
       {fleet.single.length > 0 && <Group title="On their own" machines={fleet.single} note="Machines that belong to no set." />}
       <Claims claimed={fleet.claimed} />
       <Checkpoints />
-      <Migrations />
+      <MigrationList />
       {has(world, "nodes") && <NodeCards />}
     </>
   );
@@ -42,23 +43,10 @@ export function FleetView() {
 
 function Problems({ problems, isLoading }: { problems: readonly Problem[]; isLoading: boolean }) {
   if (isLoading) return <section class="problems" aria-busy="true" aria-label="What is wrong" />;
-  if (problems.length === 0)
-    return (
-      <section class="problems fine" aria-label="What is wrong">
-        <p>Nothing is wrong.</p>
-      </section>
-    );
+  if (problems.length > 0) return <ProblemList problems={problems} />;
   return (
-    <section class="problems" aria-label="What is wrong">
-      <ul>
-        {problems.map((each) => (
-          <li key={each.key} class={each.severity}>
-            <a href={each.link}>{each.title}</a>
-            {each.reason && <p class="reason">{each.reason}</p>}
-            <p class="remedy">{each.remedy}</p>
-          </li>
-        ))}
-      </ul>
+    <section class="problems fine" aria-label="What is wrong">
+      <p>Nothing is wrong.</p>
     </section>
   );
 }
@@ -128,14 +116,15 @@ export function RowControls({ row }: { row: Row }) {
   const { cluster, world, perform } = useApp();
   const path = cluster.path(row.kind, row.namespace, row.name);
   const pause = pauseRow(row, path, !row.isPaused);
-  const refusal = world.rights.refusal(scale(row, path, row.desired, world.rights).deed, row.namespace);
+  const rights = world.rights.of(row.namespace);
+  const refusal = rights.refusal(scale(row, path, row.desired, rights).deed);
   return (
     <div class="controls">
       <Stepper
         value={row.desired}
         label={`Scale ${row.name}`}
         refusal={row.isLeaving ? "It is being deleted." : refusal}
-        onChange={(replicas) => perform(scale(row, path, replicas, world.rights))}
+        onChange={(replicas) => perform(scale(row, path, replicas, rights))}
       />
       {row.kind === "warmPools" && <ActionButton action={claim(row, "")} />}
       {pause && <ActionButton action={pause} />}
@@ -163,14 +152,11 @@ function Claims({ claimed }: { claimed: readonly Machine[] }) {
   const claims = world.claims.items;
   if (claims.length === 0) return null;
   return (
-    <section aria-labelledby="claims">
-      <h2 id="claims">Claims</h2>
-      <ul class="lines">
-        {claims.map((each) => (
-          <ClaimLine key={each.metadata.uid} claim={each} machine={claimed.find((one) => one.name === text(each, "status", "vmi", "name"))} path={cluster.path("claims", each.metadata.namespace, each.metadata.name)} />
-        ))}
-      </ul>
-    </section>
+    <Lines id="claims" title="Claims">
+      {claims.map((each) => (
+        <ClaimLine key={each.metadata.uid} claim={each} machine={claimed.find((one) => one.name === text(each, "status", "vmi", "name"))} path={cluster.path("claims", each.metadata.namespace, each.metadata.name)} />
+      ))}
+    </Lines>
   );
 }
 
@@ -207,46 +193,21 @@ function Checkpoints() {
   const { items } = world.checkpoints;
   if (items.length === 0) return null;
   return (
-    <section aria-labelledby="checkpoints">
-      <h2 id="checkpoints">Checkpoints</h2>
-      <ul class="lines">
-        {items.map((each) => {
-          const { name, namespace = "" } = each.metadata;
-          const state = isTrue(each, "Failed") ? "failed" : isTrue(each, "Ready") ? "ready" : "starting";
-          return (
-            <li class="line" key={each.metadata.uid}>
-              <span class={`square ${state}`} aria-hidden="true" />
-              <strong>{name}</strong>
-              <span class="grow note">
-                {state === "starting" ? "being made" : state} · of {text(each, "spec", "source", "name")} · {count(each, ["status", "forks"])} forks · <Age since={each.metadata.creationTimestamp} />
-              </span>
-              <ActionButton action={deleteObject("checkpoints", each, cluster.path("checkpoints", namespace, name), "Machines that have started from it go on; no new one can.")} class="danger" />
-            </li>
-          );
-        })}
-      </ul>
-    </section>
-  );
-}
-
-/** Migrations that are under way. */
-function Migrations() {
-  const { world } = useApp();
-  const running = world.migrations.items.filter((each) => !["Succeeded", "Failed"].includes(text(each, "status", "phase")));
-  if (running.length === 0) return null;
-  return (
-    <section aria-labelledby="migrations">
-      <h2 id="migrations">Migrations</h2>
-      <ul class="lines">
-        {running.map((each) => (
+    <Lines id="checkpoints" title="Checkpoints">
+      {items.map((each) => {
+        const { name, namespace = "" } = each.metadata;
+        const state = isTrue(each, "Failed") ? "failed" : isTrue(each, "Ready") ? "ready" : "starting";
+        return (
           <li class="line" key={each.metadata.uid}>
-            <span class="square migrating" aria-hidden="true" />
-            <a href={href("machine", each.metadata.namespace ?? "", text(each, "spec", "vmiName"))}>{text(each, "spec", "vmiName")}</a>
-            <span class="grow note">{text(each, "status", "phase") || "Pending"}</span>
-            <Age since={each.metadata.creationTimestamp} />
+            <span class={`square ${state}`} aria-hidden="true" />
+            <strong>{name}</strong>
+            <span class="grow note">
+              {state === "starting" ? "being made" : state} · of {text(each, "spec", "source", "name")} · {count(each, ["status", "forks"])} forks · <Age since={each.metadata.creationTimestamp} />
+            </span>
+            <ActionButton action={deleteObject("checkpoints", each, cluster.path("checkpoints", namespace, name), "Machines that have started from it go on; no new one can.")} class="danger" />
           </li>
-        ))}
-      </ul>
-    </section>
+        );
+      })}
+    </Lines>
   );
 }

@@ -1,5 +1,6 @@
 /** The keys, and what the colours mean. */
 
+import type { ComponentChildren } from "preact";
 import { Dialog } from "../parts/dialog";
 import { Dot } from "../parts/basics";
 import { MEANING, STATES } from "../model/machines";
@@ -16,7 +17,7 @@ export const KEYS: [string, string][] = [
   ["Esc", "Close, or leave a field"],
 ];
 
-export function Help({ onClose }: { onClose: () => void }) {
+export function Help({ theme, onClose }: { theme: ComponentChildren; onClose: () => void }) {
   return (
     <Dialog title="Help" onClose={onClose}>
       <h3>Keys</h3>
@@ -40,6 +41,8 @@ export function Help({ onClose }: { onClose: () => void }) {
           </li>
         ))}
       </ul>
+      <h3>Theme</h3>
+      {theme}
       <p class="note">Everything here is one request to the Kubernetes API with your own rights; each action shows the kubectl line that does the same.</p>
       <div class="buttons">
         <button type="button" class="primary" autofocus onClick={onClose}>

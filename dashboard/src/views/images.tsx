@@ -2,7 +2,7 @@
 
 import { useApp } from "../app-context";
 import { list, text, type KubeEvent, type KubeObject } from "../api/objects";
-import { Age, Command, Empty } from "../parts/basics";
+import { Age, Command, Empty, Lines, Title } from "../parts/basics";
 import { bytes } from "../model/quantity";
 import { lastTime } from "../model/timeline";
 import { linkTo } from "../model/activity";
@@ -47,17 +47,15 @@ export function ImagesView() {
   const pulls = pullsOf(world.events.items as readonly KubeEvent[]);
   return (
     <>
-      <header class="title">
-        <h1>Images</h1>
-      </header>
+      <Title name="Images" />
       {pulls.length > 0 && <Pulls pulls={pulls} />}
       <DataVolumes volumes={world.dataVolumes.items} />
       <section aria-labelledby="on-nodes">
         <h2 id="on-nodes">On nodes</h2>
         {images.length === 0 ? (
           <Empty title="No images yet">
-            <p>A node pulls an image when the first machine needs it. To have one beforehand:</p>
-            <Command line="corral image pull quay.io/kubevirt/cirros-container-disk-demo:latest" />
+            <p>A node pulls an image when the first machine needs it. On a host of corral, to make one that needs no registry:</p>
+            <Command line="corral image build-demo" />
           </Empty>
         ) : (
           <ul class="lines">
@@ -77,45 +75,48 @@ export function ImagesView() {
 
 function Pulls({ pulls }: { pulls: readonly KubeEvent[] }) {
   return (
-    <section aria-labelledby="pulls">
-      <h2 id="pulls">Pulls</h2>
-      <ul class="lines">
-        {pulls.map((each) => {
-          const { kind = "", namespace = "", name = "" } = each.involvedObject ?? {};
-          return (
-            <li class="line" key={each.metadata.uid}>
-              <span class={`square ${each.reason === "Pulling" ? "starting" : "failed"}`} aria-hidden="true" />
-              <span class="grow">{each.message}</span>
-              <a href={linkTo(kind, namespace, name)}>{name}</a>
-              <Age since={each.metadata.creationTimestamp} />
-            </li>
-          );
-        })}
-      </ul>
-    </section>
+    <Lines id="pulls" title="Pulls">
+      {pulls.map((each) => {
+        const { kind = "", namespace = "", name = "" } = each.involvedObject ?? {};
+        return (
+          <li class="line" key={each.metadata.uid}>
+            <span class={`square ${each.reason === "Pulling" ? "starting" : "failed"}`} aria-hidden="true" />
+            <span class="grow">{each.message}</span>
+            <PullProgress message={each.message ?? ""} />
+            <a href={linkTo(kind, namespace, name)}>{name}</a>
+            <Age since={each.metadata.creationTimestamp} />
+          </li>
+        );
+      })}
+    </Lines>
   );
+}
+
+const PERCENT = /: (\d{1,3}) % of \d+ MiB$/;
+
+/** How much of an image has been pulled, where its node reports that. */
+function PullProgress({ message }: { message: string }) {
+  const percent = PERCENT.exec(message)?.[1];
+  return percent === undefined ? null : <progress max={100} value={Number(percent)} aria-label="Pulled" />;
 }
 
 function DataVolumes({ volumes }: { volumes: readonly KubeObject[] }) {
   if (volumes.length === 0) return null;
   return (
-    <section aria-labelledby="volumes">
-      <h2 id="volumes">Data volumes</h2>
-      <ul class="lines">
-        {volumes.map((each) => {
-          const progress = Number.parseFloat(text(each, "status", "progress"));
-          const phase = text(each, "status", "phase") || "Pending";
-          return (
-            <li class="line" key={each.metadata.uid}>
-              <strong>{each.metadata.name}</strong>
-              <span class="note grow">{phase}</span>
-              {Number.isFinite(progress) && <progress max={100} value={progress} aria-label={`Progress of ${each.metadata.name}`} />}
-              {Number.isFinite(progress) && <span class="number">{progress.toFixed(0)} %</span>}
-              <Age since={each.metadata.creationTimestamp} />
-            </li>
-          );
-        })}
-      </ul>
-    </section>
+    <Lines id="volumes" title="Data volumes">
+      {volumes.map((each) => {
+        const progress = Number.parseFloat(text(each, "status", "progress"));
+        const phase = text(each, "status", "phase") || "Pending";
+        return (
+          <li class="line" key={each.metadata.uid}>
+            <strong>{each.metadata.name}</strong>
+            <span class="note grow">{phase}</span>
+            {Number.isFinite(progress) && <progress max={100} value={progress} aria-label={`Progress of ${each.metadata.name}`} />}
+            {Number.isFinite(progress) && <span class="number">{progress.toFixed(0)} %</span>}
+            <Age since={each.metadata.creationTimestamp} />
+          </li>
+        );
+      })}
+    </Lines>
   );
 }

@@ -1,13 +1,15 @@
 /** One machine: state, usage, how it started, events, console, screen, log, YAML. */
 
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { useApp } from "../app-context";
+import { useApp, useNow } from "../app-context";
 import { has } from "../api/cluster";
 import { ApiError, explain } from "../api/client";
-import { condition, conditions, count, isTrue, list, text, type KubeEvent } from "../api/objects";
-import { ActionButton, Age, Command, Empty, Facts, StateText } from "../parts/basics";
+import { condition, conditions, count, isTrue, list, text, type KubeEvent, type KubeObject } from "../api/objects";
+import { ActionButton, Age, Command, Empty, Facts, StateText, Title } from "../parts/basics";
 import { Console } from "../parts/console";
 import { EventList } from "../parts/event-list";
+import { MigrationList } from "../parts/migration-list";
+import { ProblemList } from "../parts/problem-list";
 import { Screen } from "../parts/screen";
 import { Sparkline } from "../parts/sparkline";
 import { Tabs } from "../parts/tabs";
@@ -16,10 +18,10 @@ import { isAbout } from "../model/activity";
 import { setKindOf } from "../model/fleet";
 import { imageOf, type Machine } from "../model/machines";
 import { bytes, parseQuantity, processors } from "../model/quantity";
-import { problemOf } from "../model/problems";
+import { problemsOfFork, problemsOfMachines } from "../model/problems";
 import { href } from "../model/routes";
-import { timelineOf, type Stage } from "../model/timeline";
-import { duration } from "../model/time";
+import { currentStage, timelineOf, type Stage } from "../model/timeline";
+import { duration, span } from "../model/time";
 import { ObjectYaml } from "./object-yaml";
 
 const TABS = ["Overview", "Console", "Screen", "Log", "YAML"] as const;
@@ -45,17 +47,11 @@ export function MachineView({ parts }: { parts: readonly string[] }) {
   }
   return (
     <>
-      <header class="title">
-        <div>
-          <h1>{machine.name}</h1>
-          <p class="note">
-            <StateText state={machine.state} /> · {machine.namespace}
-            <OwnerLink machine={machine} />
-          </p>
-        </div>
+      <Title name={machine.name} note={<Whereabouts machine={machine} />}>
         <MachineControls machine={machine} />
-      </header>
-      <Trouble machine={machine} />
+      </Title>
+      <ProblemList problems={[...problemsOfMachines([machine], world.nodes.items), ...problemsOfFork(machine)]} />
+      <MigrationList namespace={namespace} name={name} />
       <Tabs tabs={TABS} current={tab} onPick={pick} label={`About ${machine.name}`}>
         {tab === "Overview" && <Overview machine={machine} />}
         {tab === "Console" && <Running machine={machine} what="console">{() => <Console namespace={namespace} name={name} />}</Running>}
@@ -63,6 +59,15 @@ export function MachineView({ parts }: { parts: readonly string[] }) {
         {tab === "Log" && <ConsoleLog machine={machine} />}
         {tab === "YAML" && <ObjectYaml key={machine.vm ? "vm" : "vmi"} kind={machine.vm ? "vms" : "vmis"} namespace={namespace} name={name} />}
       </Tabs>
+    </>
+  );
+}
+
+function Whereabouts({ machine }: { machine: Machine }) {
+  return (
+    <>
+      <StateText state={machine.state} /> · {machine.namespace}
+      <OwnerLink machine={machine} />
     </>
   );
 }
@@ -78,50 +83,35 @@ function MachineControls({ machine }: { machine: Machine }) {
   const { world } = useApp();
   return (
     <div class="controls">
-      {machineActions(machine).map((each) => (
+      {machineActions(machine, world.nodes.items).map((each) => (
         <ActionButton key={each.id} action={each} />
       ))}
-      {has(world, "checkpoints") && machine.vmi && <ForkControls machine={machine} />}
+      {has(world, "checkpoints") && machine.vmi && <ForkControls machine={machine} vmi={machine.vmi} />}
       <ActionButton action={deleteMachine(machine)} class="danger" />
     </div>
   );
 }
 
 /** A fork is made of a checkpoint: of the newest of this machine, or of one that is made first. */
-function ForkControls({ machine }: { machine: Machine }) {
+function ForkControls({ machine, vmi }: { machine: Machine; vmi: KubeObject }) {
   const { world } = useApp();
   const mine = world.checkpoints.items.filter((each) => each.metadata.namespace === machine.namespace && text(each, "spec", "source", "name") === machine.name);
   const isMaking = mine.some((each) => !isTrue(each, "Ready") && !isTrue(each, "Failed"));
   const ready = mine.filter((each) => isTrue(each, "Ready")).sort((one, other) => (other.metadata.creationTimestamp ?? "").localeCompare(one.metadata.creationTimestamp ?? ""))[0];
   if (machine.state !== "ready" && machine.state !== "unready" && !ready) return null;
+  // Both have their places always: a second click must not meet another button.
   return (
     <>
-      {isMaking ? <span class="badge">checkpoint is being made</span> : <ActionButton action={checkpoint(machine)} />}
-      {ready && machine.vmi && <ActionButton action={fork(machine.vmi, ready)} />}
+      <ActionButton action={{ ...checkpoint(machine), unavailable: isMaking ? "A checkpoint is being made." : undefined }} />
+      <ActionButton action={{ ...fork(vmi, ready?.metadata.name ?? ""), unavailable: ready ? undefined : "A fork needs a checkpoint: make one first." }} />
     </>
-  );
-}
-
-function Trouble({ machine }: { machine: Machine }) {
-  const problem = problemOf(machine);
-  if (!problem) return null;
-  return (
-    <section class="problems" aria-label="What is wrong">
-      <ul>
-        <li class="error">
-          <strong>{problem.title}</strong>
-          <p class="reason">{problem.reason}</p>
-          <p class="remedy">{problem.remedy}</p>
-        </li>
-      </ul>
-    </section>
   );
 }
 
 function Running({ machine, what, children }: { machine: Machine; what: "console" | "vnc"; children: () => preact.ComponentChildren }) {
   const { world } = useApp();
   const resource = `virtualmachineinstances/${what}`;
-  const refusal = world.rights.refusal({ verb: "get", group: "subresources.kubevirt.io", resource, name: machine.name }, machine.namespace);
+  const refusal = world.rights.of(machine.namespace).refusal({ verb: "get", group: "subresources.kubevirt.io", resource, name: machine.name });
   if (refusal) return <Empty title={refusal} />;
   if (text(machine.vmi, "status", "phase") !== "Running")
     return (
@@ -218,23 +208,32 @@ function MachineUsage({ machine }: { machine: Machine }) {
 }
 
 function Timeline({ machine, events }: { machine: Machine; events: readonly KubeEvent[] }) {
+  const now = useNow();
   const stages = useMemo(() => (machine.vmi ? timelineOf(machine.vmi, events) : []), [machine.vmi, events]);
-  const longest = Math.max(...stages.map((each) => each.took), 1);
-  const total = (stages.at(-1)?.time ?? 0) - (stages[0]?.time ?? 0);
+  const current = machine.vmi && currentStage(machine.vmi, stages, now);
+  const longest = Math.max(...stages.map((each) => each.took), current?.took ?? 0, 1);
+  const total = stages.reduce((sum, each) => sum + each.took, 0);
   return (
     <section class="card" aria-labelledby="timeline">
-      <h2 id="timeline">Start{stages.length > 1 && <span class="note"> {duration(total)} in all</span>}</h2>
-      {stages.length === 0 && <p class="note">It does not run.</p>}
+      <h2 id="timeline">Start{stages.length > 0 && !current && <span class="note"> {duration(total)} in all</span>}</h2>
+      {stages.length === 0 && !current && <p class="note">It does not run.</p>}
       <ol class="timeline">
         {stages.map((each) => (
           <li key={each.label} title={each.detail}>
             <span class="label">{each.label}</span>
             <progress max={longest} value={each.took} aria-hidden="true" tabIndex={-1} />
-            <span class="number">
-              {lengthOf(each)}
-            </span>
+            <span class="number">{lengthOf(each)}</span>
           </li>
         ))}
+        {current && (
+          <li>
+            <span class="label">
+              <strong>{current.label}</strong>
+            </span>
+            <progress max={longest} value={current.took} aria-hidden="true" tabIndex={-1} />
+            <span class="number">{span(current.took)} so far</span>
+          </li>
+        )}
       </ol>
       {stages.some((each) => each.took >= 1000 && !each.isPrecise) && <p class="note">~ is known to the second only.</p>}
     </section>
@@ -243,51 +242,76 @@ function Timeline({ machine, events }: { machine: Machine; events: readonly Kube
 
 /** Conditions have times in seconds: a stage that they end within one has taken less than it. */
 function lengthOf(stage: Stage): string {
-  if (stage.label === "Created") return "0";
   if (stage.isPrecise) return duration(stage.took);
   return stage.took < 1000 ? "< 1 s" : `~${duration(stage.took)}`;
 }
 
 const LOG_LINES = "1000";
+/** A guest may write without end: older text is left out. */
+const LOG_CHARACTERS = 200_000;
 
+/** The console log of a machine, as it is written. */
 function ConsoleLog({ machine }: { machine: Machine }) {
   const { cluster } = useApp();
   const [log, setLog] = useState<string | undefined>(undefined);
+  const [ending, setEnding] = useState("");
   const [turn, setTurn] = useState(0);
   const { namespace, name } = machine;
   const selector = `vm.kubevirt.io/name=${name}`;
   useEffect(() => {
     const abort = new AbortController();
     const { signal } = abort;
+    let kept = "";
+    let frame = 0;
+    const draw = () => {
+      frame = 0;
+      setLog(kept);
+    };
+    const add = (text: string) => {
+      kept = (kept + text).slice(-LOG_CHARACTERS);
+      frame ||= requestAnimationFrame(draw);
+    };
+    setEnding("");
     void (async () => {
       try {
         const root = `/api/v1/namespaces/${encodeURIComponent(namespace)}/pods`;
         const pods = list(await cluster.client.json<unknown>(root, { query: { labelSelector: selector }, signal }), "items");
         const newest = pods.map((each) => [text(each, "metadata", "creationTimestamp"), text(each, "metadata", "name")]).sort().at(-1)?.[1];
-        if (!newest) return setLog("");
-        const query = { container: "guest-console-log", tailLines: LOG_LINES };
-        setLog(await cluster.client.text(`${root}/${encodeURIComponent(newest)}/log`, { query, signal }));
+        setLog("");
+        if (!newest) return setEnding("It has no pod.");
+        const query = { container: "guest-console-log", tailLines: LOG_LINES, follow: "true" };
+        await cluster.client.follow(`${root}/${encodeURIComponent(newest)}/log`, { query, signal }, add);
+        setEnding("The log has ended.");
       } catch (error) {
         if (signal.aborted) return;
-        setLog(error instanceof ApiError && error.code === 404 ? "" : explain(error));
+        setLog((before) => before ?? "");
+        setEnding(error instanceof ApiError && error.code === 404 ? "It has no log." : explain(error));
       }
     })();
-    return () => abort.abort();
+    return () => {
+      abort.abort();
+      cancelAnimationFrame(frame);
+    };
   }, [namespace, name, turn]);
   return (
     <>
-      <Command line={kubectl(namespace, "logs", "-l", selector, "-c", "guest-console-log")} />
-      <div class="buttons">
-        <button type="button" onClick={() => setTurn(turn + 1)}>
-          Read again
-        </button>
-      </div>
+      <Command line={kubectl(namespace, "logs", "-f", "-l", selector, "-c", "guest-console-log")} />
+      {ending && (
+        <div class="buttons">
+          <span class="note" role="status">
+            {ending}
+          </span>
+          <button type="button" onClick={() => setTurn(turn + 1)}>
+            Read again
+          </button>
+        </div>
+      )}
       {log ? (
         <pre class="log" tabIndex={0} aria-label={`Console log of ${name}`}>
           {withoutControls(log)}
         </pre>
       ) : (
-        <Empty title={log === undefined ? "One moment …" : "The guest has written nothing to its console"} />
+        <Empty title={log === undefined ? "One moment …" : "The guest has written nothing to its console yet"} />
       )}
     </>
   );

@@ -2,7 +2,7 @@
 
 import { useMemo, useState } from "preact/hooks";
 import { useApp } from "../app-context";
-import { Age, Command, Empty, MachineLink, StateText } from "../parts/basics";
+import { Age, Command, Empty, MachineLink, StateText, Title } from "../parts/basics";
 import { Legend } from "../parts/squares";
 import { VirtualList } from "../parts/virtual-list";
 import { imageOf, type Machine } from "../model/machines";
@@ -30,10 +30,9 @@ export function MachinesView() {
   const found = useMemo(() => search(fleet.sorted, text, state), [fleet.sorted, fleet.machines, text, state]);
   return (
     <>
-      <header class="title">
-        <h1>Machines</h1>
+      <Title name="Machines">
         <input type="search" class="search" placeholder="Filter: name, node, address, label" aria-label="Filter machines" aria-keyshortcuts="/" value={text} onInput={(event) => setText(event.currentTarget.value)} />
-      </header>
+      </Title>
       <Legend counts={fleet.counts} picked={state} onPick={setState} />
       <MachineTable machines={found} />
       <p class="note" role="status">
@@ -65,6 +64,7 @@ export function MachineTable({ machines }: { machines: readonly Machine[] }) {
           </span>
           <span role="cell" title={each.detail}>
             <StateText state={each.state} />
+            {(each.state === "failed" || each.state === "waiting") && <span class="note wide"> {each.detail}</span>}
           </span>
           <span role="cell" class="wide">{each.owner?.name ?? "—"}</span>
           <span role="cell" class="wide">{each.node || "—"}</span>

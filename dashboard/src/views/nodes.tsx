@@ -3,18 +3,15 @@
 import { useMemo } from "preact/hooks";
 import { useApp } from "../app-context";
 import { conditions, condition, list, text, type KubeObject } from "../api/objects";
-import { Empty, Facts, Meter } from "../parts/basics";
+import { Age, Empty, Facts, Meter, Title } from "../parts/basics";
 import { Squares } from "../parts/squares";
 import { countStates, describeCounts, type Machine } from "../model/machines";
 import { bytes, parseQuantity, processors } from "../model/quantity";
-import { Age } from "../parts/basics";
 
 export function NodesView() {
   return (
     <>
-      <header class="title">
-        <h1>Nodes</h1>
-      </header>
+      <Title name="Nodes" />
       <NodeCards detailed />
     </>
   );
@@ -36,6 +33,14 @@ export function NodeCards({ detailed = false }: { detailed?: boolean }) {
       </ul>
     </section>
   );
+}
+
+/** Return a node's taints as kubectl writes them: key=value:Effect. */
+function taintsOf(node: KubeObject): string[] {
+  return list(node, "spec", "taints").map((each) => {
+    const value = text(each, "value");
+    return `${text(each, "key")}${value && `=${value}`}:${text(each, "effect")}`;
+  });
 }
 
 function groupByNode(machines: readonly Machine[]): Map<string, Machine[]> {
@@ -72,8 +77,8 @@ function NodeCard({ node, machines, detailed }: { node: KubeObject; machines: re
       </div>
       {used && !isSimulated && (
         <>
-          <Meter label="CPU" value={used.cpu / cpu} text={`${processors(used.cpu)} of ${cpu}`} />
-          <Meter label="Memory" value={used.memory / memory} text={`${bytes(used.memory)} of ${bytes(memory)}`} />
+          <Meter label="CPU" value={used.cpu / cpu} text={`${processors(used.cpu)} of ${cpu} used`} />
+          <Meter label="Memory" value={used.memory / memory} text={`${bytes(used.memory)} of ${bytes(memory)} used`} />
         </>
       )}
       {used && isSimulated && <p class="note">Uses {processors(used.cpu)} and {bytes(used.memory)} of its host.</p>}
@@ -88,6 +93,8 @@ function NodeCard({ node, machines, detailed }: { node: KubeObject; machines: re
             ["Agent", text(node, "status", "nodeInfo", "kubeletVersion")],
             ["Accelerator", node.metadata.annotations?.["corral.dev/accelerator"] ?? ""],
             ["Joined", <Age key="age" since={node.metadata.creationTimestamp} />],
+            ["Labels", Object.entries(node.metadata.labels ?? {}).map(([key, value]) => (value ? `${key}=${value}` : key)).join(", ")],
+            ["Taints", taintsOf(node).join(", ") || "none"],
             ["Conditions", conditions(node).map((each) => `${each.type} ${each.status}`).join(", ")],
           ]}
         />

@@ -42,7 +42,7 @@ export function ObjectYaml({ kind, namespace, name }: { kind: KindName; namespac
         value={value}
         onInput={setValue}
         verb="Save"
-        refusal={world.rights.refusal({ verb: "update", group, resource: plural, name }, namespace)}
+        refusal={world.rights.of(namespace).refusal({ verb: "update", group, resource: plural, name })}
         target={() => ({ method: "PUT", path, command: () => kubectl(namespace, "edit", short, name) })}
         onDone={() => {
           notify(`Saved ${name}`);

@@ -4,12 +4,14 @@ import { useState } from "preact/hooks";
 import { useApp } from "../app-context";
 import { KINDS } from "../api/kinds";
 import { conditions, text, type KubeEvent } from "../api/objects";
-import { Age, Empty, Facts } from "../parts/basics";
+import { Age, Empty, Facts, Title } from "../parts/basics";
 import { EventList } from "../parts/event-list";
+import { ProblemList } from "../parts/problem-list";
 import { Squares } from "../parts/squares";
 import { Tabs } from "../parts/tabs";
 import { rowKey, type Row, type SetKind } from "../model/fleet";
 import { describeCounts } from "../model/machines";
+import { problemsOfMachines, problemsOfRow } from "../model/problems";
 import { href } from "../model/routes";
 import { RowControls } from "./fleet";
 import { MachineTable } from "./machines";
@@ -32,15 +34,10 @@ export function SetView({ parts }: { parts: readonly string[] }) {
   }
   return (
     <>
-      <header class="title">
-        <div>
-          <h1>{row.name}</h1>
-          <p class="note">
-            {KINDS[row.kind].title} in {row.namespace}
-          </p>
-        </div>
+      <Title name={row.name} note={`${KINDS[row.kind].title} in ${row.namespace}`}>
         <RowControls row={row} />
-      </header>
+      </Title>
+      <ProblemList problems={[...problemsOfMachines(row.machines, world.nodes.items), ...problemsOfRow(row)]} />
       <Summary row={row} />
       <Tabs tabs={TABS} current={tab} onPick={setTab} label={`About ${row.name}`}>
         {tab === "Machines" && <MachineTable machines={row.machines} />}

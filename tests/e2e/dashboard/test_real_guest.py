@@ -32,7 +32,7 @@ def user(demo_disk, tmp_path_factory):
 def test_a_guest_is_used_from_the_browser(open_page):
     page = open_page("machine/default/vm")
     stages = page.get_by_label(re.compile("^Start")).get_by_role("listitem")
-    expect(stages.filter(has_text="QEMU runs")).to_be_visible()
+    expect(stages.filter(has_text="QEMU starts")).to_be_visible()
 
     page.get_by_role("tab", name="Console").click()
     console = page.get_by_label("Console of vm", exact=True)

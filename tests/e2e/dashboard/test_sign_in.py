@@ -202,6 +202,37 @@ def test_a_role_shows_in_what_may_be_done(user, team, open_page, tmp_path, role)
         expect(delete).to_be_disabled()
 
 
+def test_rights_are_those_of_the_namespace_of_each_object(user, team, open_page, tmp_path):
+    """A user may look everywhere, and edit in one namespace."""
+    user.kubectl("apply", "-f", str(ROOT / "examples/testreplicaset.yaml"))
+    user.kubectl("create", "clusterrolebinding", "otto-looks", "--clusterrole=view", "--user=otto")
+    config = kubeconfig_of(user, tmp_path / "config", "otto", "--role", "edit", "--namespace", team)
+    page = open_page("", "--kubeconfig", str(config))
+    cards = page.get_by_role("listitem").filter(has=page.get_by_role("link", name="testreplicaset"))
+    for namespace, is_permitted in ((team, True), ("default", False)):
+        card = cards.filter(has_text=f"· {namespace} ·")
+        delete = card.get_by_role("button", name=re.compile("^Delete"))
+        expect(delete).to_be_enabled(enabled=is_permitted)
+        if not is_permitted:
+            expect(delete).to_have_accessible_name(re.compile("does not permit .* in default"))
+    user.kubectl("delete", "-f", str(ROOT / "examples/testreplicaset.yaml"))
+
+
+def test_the_fleet_waits_for_neither_discovery_nor_rights(user, team, context, faults):
+    page = context.new_page()
+    held = []
+
+    def hold(route):
+        held.append(route)
+
+    page.route(re.compile("/apis$|selfsubjectrulesreviews$"), hold)
+    page.goto(sign_in_url(user))
+    expect(page.get_by_role("link", name="testreplicaset", exact=True)).to_be_visible()
+    assert held
+    for each in held:
+        each.continue_()
+
+
 def test_a_user_without_a_role_is_told_so(user, open_page, tmp_path):
     config = kubeconfig_of(user, tmp_path / "config", "nobody-in-particular")
     page = open_page("", "--kubeconfig", str(config))

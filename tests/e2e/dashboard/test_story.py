@@ -41,7 +41,7 @@ def test_the_day_of_a_set(user, open_page):
     go(page, "fleet")
     expect(members(page, "herd")).to_have_count(3)
     # The second click comes before the first one is drawn.
-    more = page.get_by_role("button", name="One more", exact=True)
+    more = page.get_by_role("button", name="Scale herd: one more", exact=True)
     more.evaluate("button => { button.click(); button.click(); }")
     expect(members(page, "herd")).to_have_count(5)
     expect(page.get_by_label("Command")).to_have_text(
@@ -64,7 +64,7 @@ def test_the_day_of_a_set(user, open_page):
 
     go(page, "activity")
     page.get_by_label("Filter activity").fill("herd Created")
-    expect(page.get_by_role("row").filter(has_text="Mozilla")).not_to_have_count(0)
+    expect(page.get_by_role("row").filter(has_text="by the dashboard")).not_to_have_count(0)
 
     go(page, "fleet")
     card(page, "herd").get_by_role("button", name="Delete", exact=True).click()
@@ -110,8 +110,8 @@ def test_a_machine_that_cannot_start_says_why_and_what_to_do(user, open_page):
     page = open_page("fleet")
     user.kubectl("create", "-f", "-", input=GREEDY)
     wrong = page.get_by_label("What is wrong")
-    expect(wrong).to_contain_text("Machine greedy cannot start: no node has enough free memory")
-    expect(wrong).to_contain_text("request less memory")
+    expect(wrong).to_contain_text("it requests 8 PiB of memory, and the largest node has")
+    expect(wrong).to_contain_text("Request less memory")
     wrong.get_by_role("link").click()
     expect(page.get_by_role("heading", name="greedy", exact=True)).to_be_visible()
     expect(page.get_by_label("What is wrong")).to_contain_text("Insufficient memory")

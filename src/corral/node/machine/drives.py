@@ -2,9 +2,9 @@
 
 import asyncio
 import binascii
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from corral.api.errors import ApiError
 from corral.api.kinds.vmi.disks import Disk
@@ -33,10 +33,16 @@ class DriveError(Exception):
         self.image = source.image if is_image and source is not None else ""
 
 
+_REPORTED_SHARES: Final = 8
+_REPORT_SECONDS: Final = 5.0
+"""A pull reports each eighth of its bytes, unless it is quicker than this: event recorders combine
+the tenth of similar events with those that follow."""
+
+
 class PullListener(Protocol):
     """Gets notified of image pulls."""
 
-    def pulling(self, image: str) -> None: ...
+    def pulling(self, image: str, progress: str = "") -> None: ...
 
     def pulled(self, image: str, seconds: float) -> None: ...
 
@@ -78,23 +84,48 @@ async def _prepare(
     volume: Volume, context: VolumeContext, pulls: PullListener
 ) -> Drive | DriveError:
     image = volume.container_disk.image if volume.container_disk is not None else ""
-    begun: list[float] = []
-    clock = asyncio.get_running_loop().time
-
-    def on_progress(progress: Progress) -> None:
-        if progress.stage == "download" and not begun:
-            begun.append(clock())
-            pulls.pulling(image)
-
+    pull = _Pull(image, pulls, asyncio.get_running_loop().time)
     try:
-        disk = await volumes.prepare(volume, replace(context, progress=on_progress))
+        disk = await volumes.prepare(volume, replace(context, progress=pull.on_progress))
     except (ImageError, VolumeError) as error:
         return DriveError(volume, error)
     except (ApiError, binascii.Error) as error:  # no such object, or a Secret that is not base64
         return DriveError(volume, failed(volume, str(error)))
-    if begun:
-        pulls.pulled(image, clock() - begun[0])
+    pull.finish()
     return disk
+
+
+class _Pull:
+    """Notifies the listener of the pull of one image, if there is one: not all of its progress."""
+
+    def __init__(self, image: str, listener: PullListener, clock: Callable[[], float]) -> None:
+        self._image = image
+        self._listener = listener
+        self._clock = clock
+        self._begun: float | None = None
+        self._reported_at = 0.0
+        self._reported_share = 0
+
+    def on_progress(self, progress: Progress) -> None:
+        if progress.stage != "download":
+            return
+        now = self._clock()
+        if self._begun is None:
+            self._begun = self._reported_at = now
+            self._listener.pulling(self._image)
+            return
+        if not progress.total_bytes or now - self._reported_at < _REPORT_SECONDS:
+            return
+        share = progress.done_bytes * _REPORTED_SHARES // progress.total_bytes
+        if share > self._reported_share and progress.done_bytes < progress.total_bytes:
+            self._reported_share, self._reported_at = share, now
+            percent = progress.done_bytes * 100 // progress.total_bytes
+            total = f"{progress.total_bytes >> 20} MiB"
+            self._listener.pulling(self._image, f": {percent} % of {total}")
+
+    def finish(self) -> None:
+        if self._begun is not None:
+            self._listener.pulled(self._image, self._clock() - self._begun)
 
 
 def _shown_by(device: Disk, drive: Drive) -> Drive:

@@ -277,10 +277,10 @@ class Machine:
         """Query the guest's agent for its OS and addresses, which may have changed."""
         self._guest_info_due.set()
 
-    def pulling(self, image: str) -> None:
-        """Report that an image is being pulled."""
+    def pulling(self, image: str, progress: str = "") -> None:
+        """Report that an image is being pulled; ``progress`` follows its name."""
         self.set_facts(replace(self.facts, state=State.PULLING))
-        self._recorder.pod_event("Normal", "Pulling", f'Pulling image "{image}"')
+        self._recorder.pod_event("Normal", "Pulling", f'Pulling image "{image}"{progress}')
 
     def pulled(self, image: str, seconds: float) -> None:
         self._recorder.pod_event(

@@ -1,5 +1,6 @@
 """The files behind an instance's disks."""
 
+import asyncio
 import binascii
 import dataclasses
 from pathlib import Path
@@ -22,8 +23,8 @@ class Pulls:
     def __init__(self) -> None:
         self.events: list[str] = []
 
-    def pulling(self, image: str) -> None:
-        self.events.append(f"pulling {image}")
+    def pulling(self, image: str, progress: str = "") -> None:
+        self.events.append(f"pulling {image}{progress}")
 
     def pulled(self, image: str, seconds: float) -> None:
         self.events.append(f"pulled {image}")
@@ -82,6 +83,23 @@ async def test_only_volumes_of_disks_are_prepared(tmp_path, prepared):
     assert sorted(prepared) == ["data", "root"]
     assert {name: drive.read_only for name, drive in found.items()} == {"root": False, "data": True}
     assert pulls.events == ["pulling cirros", "pulled cirros"]
+
+
+@pytest.mark.looptime
+async def test_a_slow_pull_reports_each_eighth_of_its_bytes(tmp_path, monkeypatch):
+    async def prepare(volume, given):
+        for done in range(0, 1000, 5):
+            given.progress(Progress("download", done << 20, 1000 << 20))
+            await asyncio.sleep(1)
+        given.progress(Progress("download", 1000 << 20, 1000 << 20))
+        return Drive(volume=volume.name, path=given.directory / volume.name, format="raw")
+
+    monkeypatch.setattr(volumes, "prepare", prepare)
+    pulls = Pulls()
+    await drives.prepare(context(tmp_path, {"name": "root", "disk": {}}), pulls)
+    percents = (12, 25, 37, 50, 62, 75, 87)
+    eighths = [f"pulling cirros: {percent} % of 1000 MiB" for percent in percents]
+    assert pulls.events == ["pulling cirros", *eighths, "pulled cirros"]
 
 
 @pytest.mark.parametrize("device", [{"disk": {"readonly": True}}, {"lun": {"readonly": True}}])
