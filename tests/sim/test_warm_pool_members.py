@@ -179,7 +179,8 @@ async def test_a_pool_whose_disks_cannot_be_copied_gets_none_and_the_condition_n
         for kind in ("Ready", "CheckpointReady"):
             found = await until_condition(c, kind, "NotSupported")
             assert found.status == "False"
-            assert "spec.template.spec.volumes[0]" in found.message
+            path = "spec.virtualMachineTemplate.spec.template.spec.volumes[0]"
+            assert found.message.startswith(f"VirtualMachinePool web: {path}: ")
             assert '"root"' in found.message
         version = (await pool_of(c)).metadata.resource_version
         await asyncio.sleep(3 * RETRY_SECONDS)

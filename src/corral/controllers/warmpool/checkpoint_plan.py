@@ -95,9 +95,7 @@ def not_supported(
     """Return the plan for a pool whose target can start from no checkpoint: it keeps none."""
     sources = [vmi for vmi in owned if is_active(vmi) and source_hash(vmi) == digest]
     kept = tuple(filter(_is_kept, checkpoints))
-    return CheckpointPlan(
-        release=tuple(sources), delete=kept, reason=NOT_SUPPORTED, message=f"spec.targetRef: {why}"
-    )
+    return CheckpointPlan(release=tuple(sources), delete=kept, reason=NOT_SUPPORTED, message=why)
 
 
 class _Observed(NamedTuple):

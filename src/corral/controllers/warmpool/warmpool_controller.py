@@ -152,7 +152,9 @@ class WarmPools:
     ) -> CheckpointPlan:
         made = self.checkpoints.indexed(by_controller, pool.metadata.uid)
         if why := self.spares.obstacle(pool):
-            return not_supported(owned, made, digest, why)
+            target = pool.spec.target_ref
+            assert target is not None
+            return not_supported(owned, made, digest, f"{target.kind} {target.name}: {why}")
         return plan_checkpoint(
             pool,
             owned,
