@@ -5,8 +5,10 @@ from typing import Final
 
 from corral.api.errors import Cause
 from corral.api.kind import Kind, Verdict, Version, at
+from corral.api.kinds.causes import each_invalid
 from corral.api.kinds.columns import age, condition, field, number
 from corral.api.kinds.corral.checkpoint import READY, VirtualMachineCheckpoint
+from corral.api.names import subdomain_faults
 from corral.api.object import Document
 
 
@@ -20,8 +22,11 @@ def _validate(document: Document, old: Document | None, _user: str) -> Verdict:
 
 
 def _causes(spec: Document) -> Iterator[Cause]:
-    if not at(spec, "source", "name"):
+    name = at(spec, "source", "name")
+    if not name:
         yield Cause("spec.source.name", "name the VMI", "FieldValueRequired")
+    else:
+        yield from each_invalid("spec.source.name", name, subdomain_faults(name))
 
 
 CHECKPOINT: Final = Kind(

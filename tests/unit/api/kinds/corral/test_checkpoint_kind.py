@@ -21,6 +21,11 @@ def test_a_checkpoint_without_a_source_is_refused(source):
     assert causes(document(**source)) == [("spec.source.name", "FieldValueRequired")]
 
 
+@pytest.mark.parametrize("name", ["../default/vm", "VM", "a" * 254])
+def test_a_name_that_no_vmi_can_have_is_refused(name):
+    assert causes(document(name=name)) == [("spec.source.name", "FieldValueInvalid")]
+
+
 def test_the_spec_cannot_be_changed_but_labels_can():
     old = document(name="vm")
     assert causes(old, old) == []
