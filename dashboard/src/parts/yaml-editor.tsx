@@ -1,5 +1,7 @@
 /** YAML of an object: read, tried on the server (dry run), and written. Errors stand at their field. */
 
+import type { ComponentChildren } from "preact";
+import { memo } from "preact/compat";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { ApiError, explain } from "../api/client";
 import { useApp } from "../app-context";
@@ -22,8 +24,27 @@ export interface Target {
 export function faultsOf(error: unknown, yaml: string): Fault[] {
   if (!(error instanceof ApiError)) return [{ line: 0, message: explain(error) }];
   const causes = (error.status.details?.causes ?? []).filter((each) => !each.field?.includes("<nil>"));
-  if (causes.length === 0) return [{ line: 0, message: explain(error) }];
+  if (causes.length === 0) {
+    const field = /unknown field "([^"]+)"/.exec(error.message)?.[1] ?? "";
+    return [{ line: lineOfField(yaml, field), message: explain(error) }];
+  }
   return causes.map(({ field = "", message = "" }) => ({ line: lineOfField(yaml, field), message: field ? `${field}: ${message}` : message }));
+}
+
+/** The numbers of lines: a text, as there may be very many, with elements for faulty lines alone. */
+const LineNumbers = memo(({ lines, faults }: { lines: number; faults: readonly Fault[] }) => {
+  const marked = [...new Set(faults.map((each) => each.line))].filter((each) => each > 0 && each <= lines).sort((one, other) => one - other);
+  const parts: ComponentChildren[] = [];
+  let from = 1;
+  for (const line of marked) {
+    parts.push(numbers(from, line), <span key={line} class="fault">{`${line}\n`}</span>);
+    from = line + 1;
+  }
+  return <>{[...parts, numbers(from, lines + 1)]}</>;
+});
+
+function numbers(from: number, to: number): string {
+  return Array.from({ length: to - from }, (_, index) => `${from + index}\n`).join("");
 }
 
 export function YamlEditor(props: {
@@ -68,26 +89,25 @@ export function YamlEditor(props: {
       setBusy(false);
     }
   };
+  const scrollTo = (line: number) => {
+    const element = area.current;
+    if (element && line > 0) element.scrollTop = (line - 4) * Number.parseFloat(getComputedStyle(element).lineHeight);
+  };
+  useEffect(() => scrollTo(faults[0]?.line ?? 0), [faults]);
   const show = (line: number) => {
     const element = area.current;
     if (!element || line === 0) return;
     const from = value.split("\n").slice(0, line - 1).join("\n").length + (line > 1 ? 1 : 0);
     element.focus();
     element.setSelectionRange(from, from + (value.split("\n")[line - 1]?.length ?? 0));
-    element.scrollTop = (line - 4) * Number.parseFloat(getComputedStyle(element).lineHeight);
+    scrollTo(line);
   };
-  const marked = new Set(faults.map((each) => each.line));
   const lines = value.split("\n").length;
   return (
     <div class="yaml">
       <div class="editor">
         <pre ref={gutter} class="gutter" aria-hidden="true">
-          {Array.from({ length: lines }, (_, index) => (
-            <span key={index} class={marked.has(index + 1) ? "fault" : ""}>
-              {index + 1}
-              {"\n"}
-            </span>
-          ))}
+          <LineNumbers lines={lines} faults={faults} />
         </pre>
         <textarea
           ref={area}

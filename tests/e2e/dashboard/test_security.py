@@ -140,3 +140,16 @@ def test_inline_scripts_and_styles_are_refused(open_page, faults):
     assert set(blocked) == {"script-src-elem", "style-src-elem", "img-src"}, json.dumps(blocked)
     assert "taken" not in page.title()
     faults.clear()
+
+
+def test_a_text_of_very_many_lines_has_no_element_for_each(user, machine, open_page):
+    lines = {"metadata": {"annotations": {"long": "\n" * 20_000}}}
+    patch = "application/merge-patch+json"
+    user.one.call("PATCH", f"{MACHINES}/{machine}", lines, patch)
+    page = open_page(f"machine/default/{machine}/yaml")
+    text = page.get_by_role("textbox", name="YAML", exact=True)
+    expect(text).to_have_value(re.compile("long: "))
+    assert page.locator(".gutter *").count() == 0
+    user.one.call(
+        "PATCH", f"{MACHINES}/{machine}", {"metadata": {"annotations": {"long": None}}}, patch
+    )

@@ -155,3 +155,15 @@ def test_a_machine_is_claimed_from_a_warm_pool(user, open_page):
     card(page, "spares").get_by_role("button", name="Claim a machine").click()
     expect(page.get_by_role("region", name="Claims")).to_contain_text("of spares")
     until("the claim is bound", lambda: "True" in user.kubectl("get", "vmclaim", "--no-headers"))
+    (claimed,) = [each["status"]["vmi"]["name"] for each in user.items("vmclaim")]
+    claims = page.get_by_role("region", name="Claims").get_by_role("listitem")
+    expect(claims.get_by_role("link", name=claimed)).to_be_visible()
+    claims.get_by_role("button", name="Delete", exact=True).click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(f"Its machine {claimed} goes with it")
+    dialog.get_by_role("button", name="Delete", exact=True).click()
+    expect(claims).to_have_count(0)
+    until(
+        "its machine is gone",
+        lambda: claimed not in [each["metadata"]["name"] for each in user.items("vmi")],
+    )
