@@ -78,6 +78,7 @@ class NodeProcess:
         CannotStart.
         """
         process.prepare()
+        process.free_large_blocks()
         terminated = process.termination()
         host = Host(self.settings, self.networking)
         try:

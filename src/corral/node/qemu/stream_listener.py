@@ -16,7 +16,8 @@ from pathlib import Path
 from corral.aio import Background, own_thread
 from corral.node.host.linux_namespaces import CLONE_NEWNET, enter
 
-_READ_BYTES = 1 << 20
+_READ_BYTES = 256 << 10
+"""More than a socket holds."""
 _CREDENTIALS = struct.Struct("iII")  # struct ucred (unix(7))
 
 Open = Callable[[], Awaitable[socket.socket]]
@@ -76,10 +77,12 @@ async def _relay(ours: socket.socket, theirs: socket.socket) -> None:
 async def _copy(source: socket.socket, sink: socket.socket) -> OSError | None:
     """Copy until the end of a stream; return why it has failed: a task group would wrap it."""
     loop = asyncio.get_running_loop()
-    buffer = memoryview(bytearray(_READ_BYTES))
     try:
-        while length := await loop.sock_recv_into(source, buffer):
-            await loop.sock_sendall(sink, buffer[:length])
+        # Released here: the frame of a cancelled task waits for the garbage collector.
+        with memoryview(bytearray(_READ_BYTES)) as buffer:
+            while length := await loop.sock_recv_into(source, buffer):
+                with buffer[:length] as part:
+                    await loop.sock_sendall(sink, part)
         sink.shutdown(socket.SHUT_WR)
     except OSError as error:
         return error

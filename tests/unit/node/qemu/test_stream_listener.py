@@ -1,10 +1,12 @@
 """A socket that one QEMU connects to: whom it accepts, and what it relays."""
 
 import asyncio
+import gc
 import os
 import socket
 import subprocess
 import sys
+import tracemalloc
 from contextlib import asynccontextmanager, suppress
 
 import pytest
@@ -71,6 +73,35 @@ async def test_both_directions_are_relayed_until_both_ends_are_closed(remote):
         assert await loop.sock_recv(connection, 16) == b"answer"
         theirs.shutdown(socket.SHUT_WR)
         assert await loop.sock_recv(connection, 16) == b""
+
+
+@pytest.fixture
+def uncollected():
+    """A garbage collector that does not run, and a count of allocated bytes."""
+    gc.disable()
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    gc.enable()
+
+
+async def test_a_cancelled_relay_frees_its_buffers_at_once(uncollected):
+    loop, before = asyncio.get_running_loop(), None
+    for _ in range(5):
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        with theirs:
+            listener = await listener_to(ours)
+            running = asyncio.create_task(listener.run())
+            with await connected(listener) as connection:
+                await loop.sock_sendall(connection, b"x")
+                assert await loop.sock_recv(theirs, 1) == b"x"
+                running.cancel()
+                with suppress(asyncio.CancelledError):
+                    await running
+        before = uncollected() if before is None else before
+    assert uncollected() - before < 200_000
 
 
 async def test_the_address_is_an_abstract_socket_that_is_used_once(remote):

@@ -51,8 +51,9 @@ async def relay(channel: Channel, line: socket.socket) -> None:
 
 async def _outward(line: socket.socket, channel: Channel, ended: Signal) -> None:
     """Send what is read from a socket; return once the other direction has ended, too, or lost."""
-    loop, buffer = asyncio.get_running_loop(), memoryview(bytearray(_READ_BYTES))
-    with suppress(StreamLost, OSError):
+    loop = asyncio.get_running_loop()
+    # The buffer is released here: the frame of a cancelled task waits for the garbage collector.
+    with suppress(StreamLost, OSError), memoryview(bytearray(_READ_BYTES)) as buffer:
         while length := await loop.sock_recv_into(line, buffer):
             await channel.send(bytes(buffer[:length]))
         await channel.send(b"")
