@@ -15,8 +15,10 @@ from tests.sim.warm_pools import (
     POOL,
     boot,
     members,
+    paused,
     pool_of,
     spares,
+    uids,
     until_members,
     until_spares,
     warm_pool,
@@ -119,7 +121,8 @@ async def test_each_spare_has_one_owner_and_none_is_lost(seed):
         await claimers.start(tasks)
         boot(c, boot_seconds=2, start_failures=0.1, crashes=0.1, seed=seed)
         await c.client.create(ReplicaSet, replica_set("test", 3))
-        await c.client.create(WarmPool, warm_pool(3))
+        state = "Paused" if seed % 4 > 1 else "Running"
+        await c.client.create(WarmPool, warm_pool(3, state=state))
         for _ in range(ACTIONS):
             await asyncio.sleep(dice.choice([0, 0.01, 1, 5]) * dice.random())
             await act(c, dice, claimers)
@@ -131,6 +134,7 @@ async def test_each_spare_has_one_owner_and_none_is_lost(seed):
         replicas = (await c.replica_set("test")).spec.replicas
         await until_members(c, replicas, 600)
         await until_spares(c, (await pool_of(c)).spec.replicas, 600)
+        assert await paused(c) == (uids(await spares(c)) if state == "Paused" else set())
         assert set(claimers.received.values()) <= {1}
         assert all(len(each) == 1 for each in owners.values())
 

@@ -62,6 +62,13 @@ def uids(machines: list[Machine]) -> set[str]:
     return {vmi.metadata.uid for vmi in machines}
 
 
+async def paused(c: Cluster) -> set[str]:
+    """Return the uids of the VMIs whose guests stand still."""
+    machines = await c.machines("default")
+    present = [vmi for vmi in machines if vmi.status.node_name and c.guests(vmi)]
+    return uids([vmi for vmi in present if not await c.guest(vmi).runs()])
+
+
 async def until_spares(c: Cluster, count: int, seconds: float = 120.0) -> None:
     """Wait until a pool says that it has so many spares, all ready, and until there are no more."""
 

@@ -3,7 +3,8 @@
 A spare is a VMI that its warm pool controls.  It has the labels of its pool and none of its
 template, so that no Service, set, budget or autoscaler of the target selects it.  Handing it out is
 one write, which gives it the labels of the template and another controller; the resourceVersion in
-it lets exactly one of several writers succeed.  Name, uid, address and guest stay.
+it lets exactly one of several writers succeed.  Name, uid, address and guest stay; a guest that was
+paused goes on, which its node sees to.
 """
 
 import hashlib
@@ -17,6 +18,7 @@ import structlog
 from corral.api.errors import ApiError, BadRequest, Conflict, Forbidden, Invalid, NotFound
 from corral.api.kinds.corral.checkpoint import READY, VirtualMachineCheckpoint
 from corral.api.kinds.corral.fork import fork_annotations
+from corral.api.kinds.corral.spare_state import SPARE_STATE, is_paused_spare
 from corral.api.kinds.corral.warm_pool import (
     FROM_WARM_POOL,
     SPARE_LABELS,
@@ -78,7 +80,7 @@ def is_ready_spare(vmi: VMI, pool_uid: str, digest: str) -> bool:
     """Report whether a VMI is a spare of a pool that may be handed out."""
     return (
         is_active(vmi)
-        and is_ready(vmi)
+        and (is_ready(vmi) or is_paused_spare(vmi))
         and vmi.status.phase == "Running"
         and controller_uid(vmi) == pool_uid
         and WARM_POOL_LABEL in vmi.metadata.labels
@@ -97,7 +99,7 @@ def handed_out(
         "metadata": {
             **patch_preconditions(spare),
             "labels": {**dict.fromkeys(SPARE_LABELS), **labels},
-            "annotations": {**annotations, FROM_WARM_POOL: pool_name},
+            "annotations": {SPARE_STATE: None, **annotations, FROM_WARM_POOL: pool_name},
             "ownerReferences": [*others, owner_reference(owner)],
         }
     }

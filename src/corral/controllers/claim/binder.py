@@ -17,6 +17,7 @@ from corral.api.kinds.corral.claim import (
     NOT_FOUND,
     VirtualMachineClaim,
 )
+from corral.api.kinds.corral.spare_state import is_paused_spare
 from corral.api.kinds.corral.warm_pool import WARM_POOL_LABEL, VirtualMachineWarmPool
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Document, Key
@@ -297,7 +298,8 @@ class Binder:
         if new is None:
             return
         name = new.metadata.labels.get(WARM_POOL_LABEL)
-        if name is not None and is_ready(new) and not is_being_deleted(new):
+        may_be_given = is_ready(new) or is_paused_spare(new)
+        if name is not None and may_be_given and not is_being_deleted(new):
             self._enqueue_if_awaited(Key(new.metadata.namespace, name))
 
     def _enqueue_if_awaited(self, key: Key) -> None:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint
 from corral.api.kinds.corral.fork import fork_annotations
+from corral.api.kinds.corral.spare_state import PAUSED, SPARE_STATE
 from corral.api.kinds.corral.warm_pool import (
     CHECKPOINT_SOURCE_LABEL,
     TEMPLATE_HASH_LABEL,
@@ -22,6 +23,7 @@ from corral.api.object import Document
 from corral.api.time import parse_duration, parse_rfc3339
 from corral.controllers.warmpool.checkpoint_plan import CheckpointPlan, source_hash
 from corral.reconcile.objects import is_being_deleted, owner_reference
+from corral.reconcile.ownership import patch_preconditions
 from corral.reconcile.replicas import is_active, vmi_of, vmis_to_delete
 from corral.reconcile.spares import is_ready_spare
 
@@ -58,6 +60,8 @@ class Plan(NamedTuple):
     create_source: bool
     """Whether to create, besides, the VMI of which the checkpoint is made."""
     delete: tuple[Leaving, ...]
+    switch: tuple[VirtualMachineInstance, ...]
+    """Spares that are to be paused, or to run on, as ``spec.state`` has changed."""
     next_seconds: float | None
     """Seconds until the next spare is too old; None if none will be."""
 
@@ -101,6 +105,7 @@ def plan(
         create=0 if waits else min(max(target - len(kept) - sources, 0), burst),
         create_source=checkpoint.needs_source and not backing_off,
         delete=tuple(leaving[:burst]),
+        switch=tuple(vmi for vmi in kept if _spare_state(vmi) != spare_state(pool))[:burst],
         next_seconds=min((each for each in delays if each is not None), default=None),
     )
 
@@ -123,9 +128,30 @@ def new_spare(
         WARM_POOL_LABEL: pool.metadata.name,
         TEMPLATE_HASH_LABEL: digest,
     }
-    if checkpoint is not None:
-        metadata["annotations"] = metadata.get("annotations", {}) | fork_annotations(checkpoint)
+    annotations = {} if checkpoint is None else fork_annotations(checkpoint)
+    if state := spare_state(pool):
+        annotations[SPARE_STATE] = state
+    if annotations:
+        metadata["annotations"] = metadata.get("annotations", {}) | annotations
     return document
+
+
+def switched(pool: VirtualMachineWarmPool, spare: VirtualMachineInstance) -> Document:
+    """Return the merge patch by which a spare is kept as ``spec.state`` says.
+
+    It conflicts with any other write, as one that hands the spare out.
+    """
+    annotations = {SPARE_STATE: spare_state(pool)}
+    return {"metadata": {**patch_preconditions(spare), "annotations": annotations}}
+
+
+def spare_state(pool: VirtualMachineWarmPool) -> str | None:
+    """Return what the spares of a pool have in their annotation; None for those that run."""
+    return PAUSED if pool.spec.state == PAUSED else None
+
+
+def _spare_state(vmi: VirtualMachineInstance) -> str | None:
+    return vmi.metadata.annotations.get(SPARE_STATE)
 
 
 def new_source(

@@ -2,13 +2,15 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from lightkube.models.core_v1 import Node
 
-from corral.api.errors import ApiError, Conflict
+from corral.api.errors import ApiError, Conflict, NotFound
 from corral.api.kinds.core.node_pressure import DISK_PRESSURE, pressures
 from corral.api.kinds.core.node_taints import ready_status
 from corral.api.kinds.corral.checkpoint import VirtualMachineCheckpoint
+from corral.api.kinds.corral.spare_state import SPARE_STATE, is_paused_spare
 from corral.api.kinds.corral.warm_pool import (
     FROM_CHECKPOINT,
     FROM_WARM_POOL,
@@ -36,7 +38,15 @@ from corral.controllers.warmpool.checkpoint_plan import (
     plan_checkpoint,
 )
 from corral.controllers.warmpool.checkpoint_writes import CheckpointWrites
-from corral.controllers.warmpool.plan import Leaving, Plan, made_of, new_source, new_spare, plan
+from corral.controllers.warmpool.plan import (
+    Leaving,
+    Plan,
+    made_of,
+    new_source,
+    new_spare,
+    plan,
+    switched,
+)
 from corral.controllers.warmpool.status import (
     BACK_OFF,
     CHECKPOINT_READY,
@@ -130,6 +140,7 @@ class WarmPools:
         errors: list[ApiError] = []
         if not unmet:
             errors = await self._execute(pool, decided, template, checkpoint)
+            errors += await self._switch(pool, decided.switch)
             errors += await self._writes.execute(pool, checkpoint)
         refused = [each for each in errors if not isinstance(each, Conflict)]
         why = reason(
@@ -250,6 +261,15 @@ class WarmPools:
         tried, errors = await slow_start_batch(documents, create)
         self._expectations.creation_observed(uid, len(documents) - tried)
         return errors
+
+    async def _switch(self, pool: WarmPool, spares: Sequence[VMI]) -> list[ApiError]:
+        """Have spares paused, or run on; one that is gone meanwhile is left out."""
+
+        async def switch(spare: VMI) -> None:
+            with suppress(NotFound):
+                await self._client.patch(VMI, spare.key, switched(pool, spare))
+
+        return await for_each(spares, switch)
 
     async def _delete(self, pool: WarmPool, spares: Sequence[Leaving]) -> list[ApiError]:
         async def delete(leaving: Leaving) -> None:
@@ -502,10 +522,12 @@ def _affects_pool(old: VMI, new: VMI) -> bool:
     return (
         is_active(old) is not is_active(new)
         or is_ready(old) is not is_ready(new)
+        or is_paused_spare(old) is not is_paused_spare(new)
         or is_settled(old) is not is_settled(new)
         or forked(old) != forked(new)
         or old.status.phase != new.status.phase
         or is_being_deleted(old) is not is_being_deleted(new)
+        or old.metadata.annotations.get(SPARE_STATE) != new.metadata.annotations.get(SPARE_STATE)
         or old.metadata.labels != new.metadata.labels
         or old.metadata.owner_references != new.metadata.owner_references
     )

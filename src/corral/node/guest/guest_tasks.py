@@ -13,6 +13,7 @@ from corral.api.kinds.vmi.referenced_objects import named_objects
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.node.guest import fork_identity
 from corral.node.guest.access_credentials import Credentials, applied_by_agent
+from corral.node.guest.paused_spares import PausedSpares, may_be_paused
 from corral.node.guest.resizing import Resizes
 from corral.node.guest.user_data import UserData, is_given_user_data
 from corral.node.guest.volume_hotplug import HotPlug
@@ -45,6 +46,7 @@ class GuestTasks:
         self._resizes = Resizes(index.instance)
         self._credentials = Credentials(dependencies.secret)
         self._user_data = UserData(index.instance, dependencies.secret)
+        self._paused_spares = PausedSpares(index.instance)
         self._supplies = Supplies(context, self._supplied)
         images.handle(self._imported)
 
@@ -54,6 +56,7 @@ class GuestTasks:
         self._resizes.wake(uid)
         self._credentials.wake(uid)
         self._user_data.wake(uid)
+        self._paused_spares.wake(uid)
 
     def start_tasks(
         self,
@@ -76,6 +79,8 @@ class GuestTasks:
             tasks.start(self._credentials.run(machine, vmi, recorder), name="let in")
         if is_given_user_data(vmi):
             tasks.start(self._user_data.run(machine, recorder), name="user data")
+        if may_be_paused(vmi) or machine.facts.paused_as_spare:
+            tasks.start(self._paused_spares.run(machine), name="paused spare")
 
     def _supplied(self, vmi: VirtualMachineInstance) -> None:
         """Retry what may have waited for an object that the VMI names, and that has changed."""

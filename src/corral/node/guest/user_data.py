@@ -134,7 +134,8 @@ class UserData:
             due.clear()
             facts, vmi = machine.facts, self._instance(machine.record.uid)
             if vmi is not None and has_user_data(vmi.metadata.annotations):
-                if facts.agent_connected and facts.agent_sessions != session:
+                answers = facts.agent_connected and not facts.paused
+                if answers and facts.agent_sessions != session:
                     return vmi
                 if not facts.agent_connected and facts.user_data is None:
                     offline = UserDataState(PENDING, OFFLINE)

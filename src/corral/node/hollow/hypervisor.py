@@ -66,6 +66,7 @@ class _State(msgspec.Struct):
     load: its CPU usage, in CPUs.
     stopped: it was saved or sent, and does nothing any more.
     receiving: its guest is not here yet.
+    paused: its vCPUs are stopped.
     """
 
     up_at: float
@@ -75,6 +76,7 @@ class _State(msgspec.Struct):
     halted: bool = True
     stopped: bool = False
     receiving: bool = False
+    paused: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +240,6 @@ class HollowGuest:
         self._up = Signal()
         self._timers: set[asyncio.TimerHandle] = set()
         """Pending changes."""
-        self._paused = False
         self.shutdown_seconds = hypervisor.behaviour.shutdown_seconds
         """Seconds until it obeys the power button; set by tests."""
         self.hung = False
@@ -255,6 +256,10 @@ class HollowGuest:
         self.resizing = HollowResizing(directory)
         if not (state.halted or state.stopped or state.receiving):
             self._run()
+            if state.up_at <= time.time():  # part of the state in which it is found
+                self._cancel_timers()
+                self._finish_boot()
+                self._schedule_crash()
 
     @property
     def pid(self) -> None:
@@ -273,8 +278,11 @@ class HollowGuest:
         files.append_state(self._directory / _RECORD, msgspec.json.encode(self._state))
 
     def _run(self) -> None:
-        self.happen(Change.RESUMED)
+        self.happen(Change.PAUSED if self._state.paused else Change.RESUMED)
         self._schedule(self._state.up_at, self._finish_boot)
+        self._schedule_crash()
+
+    def _schedule_crash(self) -> None:
         if self._state.fails_at is not None:
             self._schedule(self._state.fails_at, self.crash)
 
@@ -344,7 +352,7 @@ class HollowGuest:
 
     def _account(self) -> None:
         now = asyncio.get_running_loop().time()
-        if not (self._paused or self._state.halted or self._state.stopped):
+        if not (self._state.paused or self._state.halted or self._state.stopped):
             self._cpu_nanos += int((now - self._counted_at) * self.load * 1e9)
         self._counted_at = now
 
@@ -363,12 +371,13 @@ class HollowGuest:
 
     async def resume(self) -> None:
         self._account()
-        self._paused = False
+        self._state.paused = False
         if self._state.halted or self._state.stopped:
             self._state.halted = self._state.stopped = False
             self.write()
             self._run()
         else:
+            self.write()
             self.happen(Change.RESUMED)
 
     def lower_priority(self, low: bool) -> None:  # noqa: FBT001
@@ -379,7 +388,8 @@ class HollowGuest:
 
     async def pause(self) -> None:
         self._account()
-        self._paused = True
+        self._state.paused = True
+        self.write()
         self.happen(Change.PAUSED)
 
     async def reset(self) -> None:
@@ -390,7 +400,7 @@ class HollowGuest:
         await self.reset()
 
     async def runs(self) -> bool:
-        return not (self._paused or self._state.halted or self._state.stopped)
+        return not (self._state.paused or self._state.halted or self._state.stopped)
 
     async def save(self, descriptor: int) -> None:
         self._cancel_timers()

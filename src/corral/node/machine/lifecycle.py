@@ -13,6 +13,7 @@ order of the steps:
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ from corral.node.hypervisor import (
 from corral.node.limits.bounds import Bounds
 from corral.node.limits.limits import Limits
 from corral.node.machine.boot_slots import BootSlots, Slot
+from corral.node.machine.clock import set_clock
 from corral.node.machine.disk_leases import MachineLeases
 from corral.node.machine.memory.checkpoint import MemoryCheckpoint
 from corral.node.machine.memory.fork import Checkpoints, MemoryFork
@@ -51,6 +53,7 @@ from corral.node.state import events, machine_record as records
 from corral.node.state.events import MachineEvents
 from corral.node.state.facts import (
     FENCED as FENCED_MESSAGE,
+    PAUSED_BY_USER,
     Facts,
     State,
     destroyed,
@@ -242,13 +245,64 @@ class Machine:
 
     async def pause(self) -> None:
         """Stop the vCPUs, until ``unpause``.  Raises GuestError."""
-        async with self._state.vcpus:
+        state = self._state
+        async with state.vcpus:
             await self.guest.pause()
+            if self.facts.paused_as_spare:  # by a user now, who alone resumes it
+                paused = PAUSED_BY_USER if self.facts.paused else ""
+                self.set_facts(replace(self.facts, paused=paused))
+                with suppress(OSError):  # a full disk: the next manager resumes it with its VMI
+                    state.record_spare_pause(paused=False)
 
     async def unpause(self) -> None:
         """Run the vCPUs.  Raises GuestError."""
         async with self._state.vcpus:
             await self.guest.resume()
+
+    @property
+    def has_booted(self) -> bool:
+        """Whether its guest seems to have booted: its agent is connected, or it has been idle."""
+        return not self._booting
+
+    async def pause_as_spare(self) -> None:
+        """Stop the vCPUs until ``resume_spare``, unless that is impossible now, or a user did.
+
+        Raises GuestError and OSError.
+        """
+        state = self._state
+        async with state.vcpus:
+            if not (self._may_be_switched and await self.guest.runs()):
+                return
+            state.record_spare_pause(paused=True)
+            try:
+                await self.guest.pause()
+            except GuestError:
+                self.set_facts(replace(self.facts, paused=""))
+                state.record_spare_pause(paused=False)
+                raise
+
+    async def resume_spare(self) -> None:
+        """Run the vCPUs of a guest that was paused as a spare, and set its clock.
+
+        Raises GuestError and OSError.
+        """
+        state = self._state
+        async with state.vcpus:
+            if not (self.record.paused_as_spare and self._may_be_switched):
+                return
+            await self.guest.resume()
+            state.step("resumed spare")
+        await self.synced()  # else a new manager does not know yet whether there is an agent
+        if self.facts.agent_connected:
+            await set_clock(self.guest.agent)
+        if self.record.paused_as_spare:  # no user has paused it meanwhile
+            state.record_spare_pause(paused=False)
+
+    @property
+    def _may_be_switched(self) -> bool:
+        """Whether nothing depends on the vCPUs running, or not: no save, no move, no stop."""
+        is_free = self.record.stage is Stage.STARTED and not self._state.turn.locked()
+        return is_free and not self._stop.is_set()
 
     def report_monitor(self, why: str) -> None:
         """Report why QEMU hangs; an empty ``why``: it answers again."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from corral.api.kinds.corral.spare_state import PAUSED_AS_SPARE
 from corral.node.hypervisor import Change, GuestInfo, GuestSize
 from corral.node.state.machine_record import Outcome
 
@@ -97,6 +98,8 @@ class Facts:
     """The pod's addresses, once its network is set up."""
     paused: str = ""
     """The reason of KubeVirt's Paused condition; empty while the guest runs."""
+    paused_as_spare: bool = False
+    """True from the pause of a spare until it is handed out, goes on, and has the right time."""
     ready: bool | None = None
     """The result of the readiness probe; None before the first one."""
     silent: bool = False
@@ -203,7 +206,8 @@ def fold(facts: Facts, change: Change) -> Facts:  # noqa: PLR0911 - one row a ch
         case Change.REBOOTED:
             return replace(facts, agent_connected=False, frozen=False)
         case Change.PAUSED if facts.outcome is None:
-            reason = facts.paused or PAUSED_BY_USER
+            own = PAUSED_AS_SPARE if facts.paused_as_spare else PAUSED_BY_USER
+            reason = facts.paused or own
             return _running(facts, paused=reason)
         case Change.PAUSED_BY_IO_ERROR:
             return _running(facts, paused=PAUSED_BY_IO_ERROR)

@@ -65,6 +65,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     departure: the uid of the latest one that moves it away; departure_node: to this node.
     launcher: what it was started in; machine_type: the type of the emulated machine.
     stands_still: whether its guest is stopped for a checkpoint, and has to go on.
+    paused_as_spare: whether its guest is stopped until it is handed out, or its clock stands since.
     fork_of: the VMI, namespace/name, whose identity the guest of a fork still has.
     fork, fork_message: how its start from a checkpoint went, for the condition Forked.
     """
@@ -96,6 +97,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     launcher: str = UNRECORDED
     machine_type: str = ""
     stands_still: bool = False
+    paused_as_spare: bool = False
     fork_of: str = ""
     fork: str = ""
     fork_message: str = ""

@@ -10,6 +10,7 @@ import msgspec
 import structlog
 
 from corral.aio import Signal, wait_at_most
+from corral.api.kinds.corral.spare_state import PAUSED_AS_SPARE
 from corral.api.kinds.vmi.fork_state import PENDING, RENEWED
 from corral.node.hypervisor import Change, Guest, GuestError, StuckError
 from corral.node.state import machine_record as records
@@ -67,6 +68,7 @@ class MachineState:
             migration=_migration(record),
             fork=ForkState(record.fork, record.fork_message) if record.fork else None,
             saving=record.stands_still,
+            paused_as_spare=record.paused_as_spare,
         )
         self.recorder = recorder
         self.step = step
@@ -159,6 +161,20 @@ class MachineState:
         if reason == RENEWED:
             self.step(IDENTITY_RENEWED)
         self._identity_settled.set()
+
+    def record_spare_pause(self, *, paused: bool) -> None:
+        """Record that the guest is about to be paused as a spare, or has gone on.  Raises OSError.
+
+        The facts say so in any case where it goes on: the next manager has it go on once more.
+        """
+        facts = replace(self.facts, paused_as_spare=paused)
+        record = msgspec.structs.replace(self.record, paused_as_spare=paused)
+        if paused:
+            self.write(record)
+            self.set_facts(replace(facts, paused=PAUSED_AS_SPARE))
+            return
+        self.set_facts(facts)
+        self.write(record)
 
     async def until_identified(self) -> None:
         """Wait while the guest of a fork is about to get an identity of its own.

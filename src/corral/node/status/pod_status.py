@@ -8,6 +8,7 @@ from lightkube.models.core_v1 import Container, Pod
 from corral.api.conditions import set_condition
 from corral.api.kinds.core.node_pressure import EVICTED
 from corral.api.kinds.core.pod import quality_of_service
+from corral.api.kinds.corral.spare_state import PAUSED_AS_SPARE
 from corral.api.kinds.vmi.derived import COMPUTE, UNPAUSED
 from corral.api.kinds.vmi.fork_state import PENDING
 from corral.api.object import Document
@@ -122,6 +123,8 @@ def _ready(facts: Facts, reason: str, message: str) -> tuple[bool, str, str]:
     if not reason and facts.paused:
         gate = f'the status of pod readiness gate "{UNPAUSED}" is not "True", but False'
         return False, "ReadinessGatesNotReady", gate
+    if not reason and facts.paused_as_spare:
+        return False, PAUSED_AS_SPARE, "the guest is about to have the right time again"
     if not reason and facts.fork is not None and facts.fork.reason == PENDING:
         return False, PENDING, "the guest has the identity of the VMI that it is a copy of"
     return not reason, reason, message

@@ -13,6 +13,7 @@ from lightkube.models.core_v1 import Pod
 
 from corral.api.conditions import get_condition, remove_condition, set_condition
 from corral.api.kinds.core.node_pressure import EVICTED
+from corral.api.kinds.corral.spare_state import PAUSED_AS_SPARE
 from corral.api.kinds.vmi.addresses import POD_INTERFACE, USER_NETWORK, guest_address, mac_of
 from corral.api.kinds.vmi.derived import guest_memory, processors
 from corral.api.kinds.vmi.fork_state import FORKED, RENEWED
@@ -33,7 +34,13 @@ from corral.api.kinds.vmi.vmi import FINAL_PHASES, UNKNOWN, VirtualMachineInstan
 from corral.api.object import Condition, Document
 from corral.api.quantity import NANO, Amount, Form
 from corral.node.hypervisor import GuestInterface
-from corral.node.state.facts import OOM_KILLED, PAUSED_BY_USER, Facts, State
+from corral.node.state.facts import (
+    OOM_KILLED,
+    PAUSED_BY_IO_ERROR,
+    PAUSED_BY_USER,
+    Facts,
+    State,
+)
 from corral.node.status.volume_status import volume_status
 from corral.reconcile.readiness import ready_condition
 
@@ -44,6 +51,12 @@ IMAGE_REASONS = frozenset(
 _MAX_GUEST_INTERFACES = 16
 """Limit of reported interfaces that are not in the spec: a guest may create any number."""
 _RESIZE_FAILED = "HotPlugFailed"
+_PAUSED = {
+    PAUSED_BY_USER: "VMI was paused by user",
+    PAUSED_BY_IO_ERROR: "VMI was paused, I/O error",
+    PAUSED_AS_SPARE: "VMI is a spare, and paused until it is handed out",
+}
+"""Messages of the condition Paused, by its reason."""
 _OURS = frozenset({"Scheduled", "Running", UNKNOWN})
 _CONTROLLERS = IMAGE_REASONS | {"FailedCreate", "FailedPvcNotFound"}
 
@@ -196,8 +209,7 @@ def _conditions(
 
     ``readiness``: the new condition Ready, where it changes.
     """
-    by_user = facts.paused == PAUSED_BY_USER
-    message = "VMI was paused by user" if by_user else "VMI was paused, I/O error"
+    message = _PAUSED.get(facts.paused, "")
     desired = {
         "AgentConnected": ("True", "", "") if facts.agent_connected else None,
         "Paused": ("True", facts.paused, message) if facts.paused else None,

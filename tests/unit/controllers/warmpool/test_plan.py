@@ -6,11 +6,13 @@ import msgspec
 from hypothesis import given, strategies as st
 from tests.unit.controllers.make import make_vmi, replica_set
 
+from corral.api.kinds.corral.spare_state import SPARE_STATE
 from corral.api.kinds.corral.warm_pool import (
     TEMPLATE_HASH_LABEL,
     WARM_POOL_LABEL,
     VirtualMachineWarmPool,
 )
+from corral.api.object import Condition
 from corral.controllers.warmpool.plan import (
     AGED,
     FINISHED,
@@ -20,6 +22,7 @@ from corral.controllers.warmpool.plan import (
     SURPLUS,
     new_spare,
     plan,
+    switched,
 )
 from corral.reconcile.objects import is_being_deleted
 
@@ -139,3 +142,34 @@ def test_a_new_spare_has_none_of_the_labels_of_its_template():
     assert document["metadata"]["generateName"] == "web"
     (owner,) = document["metadata"]["ownerReferences"]
     assert (owner["kind"], owner["uid"]) == ("VirtualMachineWarmPool", UID)
+
+
+def test_spares_are_paused_or_run_on_as_the_state_of_the_pool_says():
+    pool, running = warm_pool(2, state="Paused"), warm_pool(2)
+    template = replica_set().spec.template
+    document = new_spare(pool, template, prefix="web", digest=DIGEST)
+    assert document["metadata"]["annotations"] == {SPARE_STATE: "Paused"}
+    assert (
+        "annotations" not in new_spare(running, template, prefix="web", digest=DIGEST)["metadata"]
+    )
+    kept, other = paused_spare("a"), spare("b")
+    assert plan(pool, [kept, other], DIGEST, NOW).switch == (other,)
+    assert plan(running, [kept, other], DIGEST, NOW).switch == (kept,)
+    for each in (pool, running):
+        assert plan(each, [paused_spare("c", digest="other")], DIGEST, NOW).switch == ()
+    assert switched(running, kept)["metadata"]["annotations"] == {SPARE_STATE: None}
+    assert switched(pool, other)["metadata"]["annotations"] == {SPARE_STATE: "Paused"}
+
+
+def test_a_spare_that_its_node_has_paused_may_be_handed_out_and_one_of_a_user_may_not():
+    pool = warm_pool(2, state="Paused")
+    theirs = paused_spare("b", reason="PausedByUser")
+    decided = plan(pool, [paused_spare("a"), theirs], DIGEST, NOW)
+    assert (decided.ready_replicas, decided.create, decided.delete) == (1, 0, ())
+
+
+def paused_spare(name, *, reason="PausedAsSpare", digest=DIGEST):
+    vmi = spare(name, digest=digest, ready=False, phase="Running")
+    vmi.metadata.annotations[SPARE_STATE] = "Paused"
+    vmi.status.conditions.append(Condition(type="Paused", status="True", reason=reason))
+    return vmi

@@ -49,7 +49,8 @@ class WarmPoolSpec(Struct, kw_only=True):
     replicas: spares to keep ready, 1 by default; 0 for a VirtualMachinePool.
     start_from: how a spare starts: Boot (the default), or Checkpoint: as a copy of one that has
     booted.
-    state: what a spare is kept as: Running (the default); Paused and Saved are not supported yet.
+    state: what a spare is kept as: Running (the default), or Paused once it is ready, so that it
+    uses no CPU until it is handed out; Saved is not supported yet.
     max_age: age at which spares and checkpoint are made anew, 60s or more; never by default.
     """
 

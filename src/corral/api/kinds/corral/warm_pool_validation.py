@@ -7,6 +7,7 @@ from corral.api.errors import Cause
 from corral.api.kind import Verdict, at
 from corral.api.kinds.causes import invalid
 from corral.api.kinds.corral.label_name import check_name
+from corral.api.kinds.corral.spare_state import PAUSED
 from corral.api.kinds.corral.warm_pool import FROM_BOOT, FROM_CHECKPOINT, RUNNING, SAVED
 from corral.api.kinds.kubevirt.pool import VirtualMachinePool
 from corral.api.kinds.kubevirt.replicaset import VirtualMachineInstanceReplicaSet
@@ -105,12 +106,10 @@ def _check_support(spec: Document) -> Iterator[Cause]:
     value = spec.get("state")
     if value == SAVED:
         message = (
-            f"{_unsupported(value, (RUNNING,))}; startFrom: Checkpoint with replicas: 0 keeps a"
-            " machine on disk without memory, from which the members of the set start"
+            f"{_unsupported(value, (RUNNING, PAUSED))}; startFrom: Checkpoint with replicas: 0"
+            " keeps a machine on disk without memory, from which the members of the set start"
         )
         yield Cause("spec.state", message, _UNSUPPORTED)
-    elif value is not None and value != RUNNING:
-        yield Cause("spec.state", _unsupported(value, (RUNNING,)), _UNSUPPORTED)
 
 
 def _check_age(text: str | None) -> Iterator[Cause]:

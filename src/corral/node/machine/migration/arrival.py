@@ -24,6 +24,7 @@ import msgspec
 import structlog
 
 from corral.aio import Signal, finished, run_until
+from corral.api.kinds.corral.spare_state import is_paused_spare
 from corral.api.kinds.vmi.derived import machine_type
 from corral.api.kinds.vmi.vmi import VirtualMachineInstance
 from corral.api.object import Key
@@ -259,6 +260,8 @@ class Arrival:
         """
         state = self._state
         state.write(msgspec.structs.replace(state.record, stage=Stage.ARRIVING, paused=paused))
+        if paused and self._vmi is not None and is_paused_spare(self._vmi):
+            state.record_spare_pause(paused=True)
         state.step("arriving")
         await self._take_leases()
         await finished(self._resume_guest(guest, paused=paused))

@@ -57,6 +57,7 @@ def test_what_the_spec_leaves_open_is_one_running_spare_that_boots():
     }
     assert refusals(warm_pool(targetRef=TARGET)) == []
     assert refusals(warm_pool(template=TEMPLATE, replicas=0, maxAge="24h")) == []
+    assert refusals(warm_pool(targetRef=TARGET, state="Paused", startFrom="Checkpoint")) == []
 
 
 @pytest.mark.parametrize(
@@ -90,12 +91,9 @@ def test_what_the_spec_leaves_open_is_one_running_spare_that_boots():
         ({"targetRef": TARGET | {"name": ""}}, "spec.targetRef.name: name the set"),
         ({"targetRef": TARGET, "replicas": -1}, "spec.replicas: "),
         (
-            {"targetRef": TARGET, "state": "Paused"},
-            'spec.state: Unsupported value: "Paused": supported values in this version: "Running"',
-        ),
-        (
             {"targetRef": TARGET, "state": "Saved"},
-            'spec.state: Unsupported value: "Saved": supported values in this version: "Running"',
+            'spec.state: Unsupported value: "Saved": supported values in this version: "Running", '
+            '"Paused"; startFrom: Checkpoint',
         ),
         ({"targetRef": TARGET, "state": "Asleep"}, "spec.state: "),
         ({"targetRef": TARGET, "maxAge": "a day"}, "spec.maxAge: 'a day' is no duration"),
