@@ -320,6 +320,16 @@ def test_a_pause_has_its_reason():
     assert condition(changes, "Paused")["reason"] == "PausedIOError"
 
 
+def test_a_spare_that_goes_on_is_ready_once_it_has_the_right_time():
+    paused = fold(replace(RUNNING, paused_as_spare=True), Change.PAUSED)
+    shown = condition(instance_status(paused, vmi("Running"), a_pod(), NOW), "Paused")
+    assert (shown["reason"], "spare" in shown["message"]) == ("PausedAsSpare", True)
+    resumed = fold(paused, Change.RESUMED)
+    done = replace(resumed, paused_as_spare=False)
+    for facts, is_ready in ((paused, "False"), (resumed, "False"), (done, "True")):
+        assert condition(pod_status(facts, pod(), "192.0.2.1", NOW), "Ready")["status"] == is_ready
+
+
 def test_errors_of_this_node_are_reported_and_cleared():
     troubled = Facts(trouble=NO_QEMU)
     changes = instance_status(troubled, vmi("Scheduling"), a_pod(), NOW)
