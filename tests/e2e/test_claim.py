@@ -81,7 +81,7 @@ def paused_since(user) -> float:
     """Return when the spare was paused; 0 if it is not."""
     for vmi in user.items("vmi", "-l", "corral.dev/warm-pool=paused"):
         for condition in vmi.get("status", {}).get("conditions", []):
-            if condition["reason"] == "PausedAsSpare":
+            if condition.get("reason") == "PausedAsSpare":
                 return parse_rfc3339(condition["lastTransitionTime"]).timestamp()
     return 0.0
 
