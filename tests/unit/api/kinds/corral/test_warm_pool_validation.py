@@ -92,8 +92,7 @@ def test_what_the_spec_leaves_open_is_one_running_spare_that_boots():
         ({"targetRef": TARGET, "replicas": -1}, "spec.replicas: "),
         (
             {"targetRef": TARGET, "state": "Saved"},
-            'spec.state: Unsupported value: "Saved": supported values in this version: "Running", '
-            '"Paused"; startFrom: Checkpoint',
+            'supported values in this version: "Running", "Paused"; startFrom: Checkpoint',
         ),
         ({"targetRef": TARGET, "state": "Asleep"}, "spec.state: "),
         ({"targetRef": TARGET, "maxAge": "a day"}, "spec.maxAge: 'a day' is no duration"),
