@@ -67,9 +67,10 @@ class PausedSpares:
         if (vmi := self._instance(machine.record.uid)) is None:
             return
         if not is_kept_paused(vmi):
-            await machine.resume_spare()
+            if machine.record.paused_as_spare:
+                await machine.spare_pause.end(machine.guest)
         elif machine.facts.paused_as_spare or _is_settled(machine, vmi):
-            await machine.pause_as_spare()
+            await machine.spare_pause.begin(machine.guest)
 
 
 def may_be_paused(vmi: VirtualMachineInstance) -> bool:
@@ -78,5 +79,8 @@ def may_be_paused(vmi: VirtualMachineInstance) -> bool:
 
 
 def _is_settled(machine: Machine, vmi: VirtualMachineInstance) -> bool:
-    """Report whether a guest has booted, and is one that may be handed out."""
-    return machine.has_booted and is_ready(vmi) and has_own_identity(vmi)
+    """Report whether a guest has booted, and is one that may be handed out.
+
+    It boots until its agent connects, or it is idle.
+    """
+    return not machine.booting and is_ready(vmi) and has_own_identity(vmi)

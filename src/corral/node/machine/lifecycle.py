@@ -13,7 +13,6 @@ order of the steps:
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +36,6 @@ from corral.node.hypervisor import (
 from corral.node.limits.bounds import Bounds
 from corral.node.limits.limits import Limits
 from corral.node.machine.boot_slots import BootSlots, Slot
-from corral.node.machine.clock import set_clock
 from corral.node.machine.disk_leases import MachineLeases
 from corral.node.machine.memory.checkpoint import MemoryCheckpoint
 from corral.node.machine.memory.fork import Checkpoints, MemoryFork
@@ -47,13 +45,13 @@ from corral.node.machine.migration.arrival import Arrival
 from corral.node.machine.migration.departure import Departure
 from corral.node.machine.migration.targets import MigrationTargets
 from corral.node.machine.resource_limits import MachineLimits
+from corral.node.machine.spare_pause import SparePause
 from corral.node.machine.startup import FIRST_BACK_OFF_SECONDS, Prepare, Startup, Users
 from corral.node.network.attachment import NO_SANDBOX, Networking
 from corral.node.state import events, machine_record as records
 from corral.node.state.events import MachineEvents
 from corral.node.state.facts import (
     FENCED as FENCED_MESSAGE,
-    PAUSED_BY_USER,
     Facts,
     State,
     destroyed,
@@ -159,12 +157,13 @@ class Machine:
         self.until_identified = self._state.until_identified
         self._guest_info_due = Signal()
         self._stop = Signal()
+        self.spare_pause = SparePause(self._state, self._stop, self.synced)
         self._bounds = record.bounds
         self._bounds_changed = Signal()
         self._deadline = float("inf")
         self._stop_in_order = False
         self._slot: Slot | None = None
-        self._booting = False
+        self.booting = False
 
     # -- its state
 
@@ -245,64 +244,14 @@ class Machine:
 
     async def pause(self) -> None:
         """Stop the vCPUs, until ``unpause``.  Raises GuestError."""
-        state = self._state
-        async with state.vcpus:
+        async with self._state.vcpus:
             await self.guest.pause()
-            if self.facts.paused_as_spare:  # by a user now, who alone resumes it
-                paused = PAUSED_BY_USER if self.facts.paused else ""
-                self.set_facts(replace(self.facts, paused=paused))
-                with suppress(OSError):  # a full disk: the next manager resumes it with its VMI
-                    state.record_spare_pause(paused=False)
+            self.spare_pause.leave_to_user()
 
     async def unpause(self) -> None:
         """Run the vCPUs.  Raises GuestError."""
         async with self._state.vcpus:
             await self.guest.resume()
-
-    @property
-    def has_booted(self) -> bool:
-        """Whether its guest seems to have booted: its agent is connected, or it has been idle."""
-        return not self._booting
-
-    async def pause_as_spare(self) -> None:
-        """Stop the vCPUs until ``resume_spare``, unless that is impossible now, or a user did.
-
-        Raises GuestError and OSError.
-        """
-        state = self._state
-        async with state.vcpus:
-            if not (self._may_be_switched and await self.guest.runs()):
-                return
-            state.record_spare_pause(paused=True)
-            try:
-                await self.guest.pause()
-            except GuestError:
-                self.set_facts(replace(self.facts, paused=""))
-                state.record_spare_pause(paused=False)
-                raise
-
-    async def resume_spare(self) -> None:
-        """Run the vCPUs of a guest that was paused as a spare, and set its clock.
-
-        Raises GuestError and OSError.
-        """
-        state = self._state
-        async with state.vcpus:
-            if not (self.record.paused_as_spare and self._may_be_switched):
-                return
-            await self.guest.resume()
-            state.step("resumed spare")
-        await self.synced()  # else a new manager does not know yet whether there is an agent
-        if self.facts.agent_connected:
-            await set_clock(self.guest.agent)
-        if self.record.paused_as_spare:  # no user has paused it meanwhile
-            state.record_spare_pause(paused=False)
-
-    @property
-    def _may_be_switched(self) -> bool:
-        """Whether nothing depends on the vCPUs running, or not: no save, no move, no stop."""
-        is_free = self.record.stage is Stage.STARTED and not self._state.turn.locked()
-        return is_free and not self._stop.is_set()
 
     def report_monitor(self, why: str) -> None:
         """Report why QEMU hangs; an empty ``why``: it answers again."""
@@ -495,7 +444,7 @@ class Machine:
             self._recorder.pod_event("Warning", NO_SANDBOX, wrong)
 
     def _on_started(self, guest: Guest, slot: Slot) -> None:
-        self._guest, self._slot, self._booting = guest, slot, True
+        self._guest, self._slot, self.booting = guest, slot, True
 
     def _on_arrived(self, guest: Guest) -> None:
         self._guest = guest
@@ -561,7 +510,7 @@ class Machine:
     async def _wait_for_boot(self, guest: Guest, slot: Slot) -> None:
         agent_is_free = self._state.until_agent_is_free(self.agent_up)
         await slot.release_at(guest.booted(self._limits.processors), agent_is_free)
-        self._booting = False
+        self.booting = False
         self._on_step("booted")
 
     async def _refresh_guest_info(self, guest: Guest) -> None:
@@ -598,7 +547,7 @@ class Machine:
                     break
                 await guest.power_down()
             self._recheck.clear()
-            pause = BOOTING_BUTTON_SECONDS if self._booting else POWER_BUTTON_SECONDS
+            pause = BOOTING_BUTTON_SECONDS if self.booting else POWER_BUTTON_SECONDS
             await wait_at_most(self._recheck, min(left, pause))
         if listens and self._executes(guest):  # it did not shut down in time
             self._recorder.vmi_event("Normal", "Deleted", "Signaled Deletion")
