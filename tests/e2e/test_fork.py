@@ -25,9 +25,11 @@ def user(demo_disk, tmp_path_factory):
 MACHINE = {
     "apiVersion": "kubevirt.io/v1",
     "kind": "VirtualMachineInstance",
-    "metadata": {"name": "vm"},
+    # As that of a VirtualMachine, which may get more sockets.
+    "metadata": {"name": "vm", "annotations": {"corral.dev/boot-sockets": "1"}},
     "spec": {
         "domain": {
+            "cpu": {"sockets": 1, "maxSockets": 4},
             "memory": {"guest": "128Mi"},
             "devices": {
                 "rng": {},
