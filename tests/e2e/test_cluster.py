@@ -200,6 +200,30 @@ spec:
 """
 
 
+def test_a_claim_is_given_a_spare_of_a_warm_pool(cluster):
+    """The controllers have the rights of an installation for it, and no others."""
+    pool = yaml.safe_load((EXAMPLES / "warm-pool.yaml").read_text())
+    template = manifest("testreplicaset.yaml", HOLLOW, "")["spec"]["template"]
+    template["metadata"]["labels"] = {"app": "claimed"}
+    pool["spec"] = {"replicas": 1, "template": template}
+    cluster.create(pool)
+    until("a spare is ready", lambda: is_true(cluster, "vmwp", "spares", "Ready"))
+    cluster.create(yaml.safe_load((EXAMPLES / "claim.yaml").read_text()))
+    until("the claim has its machine", lambda: is_true(cluster, "vmclaim", "job-7", "Ready"))
+    name = cluster.get("vmclaim", "job-7")["status"]["vmi"]["name"]
+    metadata = cluster.get("vmi", name)["metadata"]
+    assert metadata["labels"]["app"] == "claimed"
+    assert [each["kind"] for each in metadata["ownerReferences"]] == ["VirtualMachineClaim"]
+    until("there is another spare", lambda: is_true(cluster, "vmwp", "spares", "Ready"))
+    cluster.kubectl("delete", "vmclaim/job-7", "vmwp/spares")
+    until("their machines are gone", lambda: not machines(cluster, "spares"))
+
+
+def is_true(one: Separate, kind: str, name: str, condition: str) -> bool:
+    conditions = one.get(kind, name).get("status", {}).get("conditions", ())
+    return any(each["type"] == condition and each["status"] == "True" for each in conditions)
+
+
 def test_the_agent_is_killed_and_goes_on_with_its_machines(cluster):
     before = set(machines(cluster, "test"))
     cluster.kill_and_restart_node(HOLLOW)
