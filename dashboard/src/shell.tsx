@@ -4,7 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { AppContext, type App } from "./app-context";
 import { ApiError, explain } from "./api/client";
-import { errorOf, forbiddenKinds, phaseOf, type Cluster, type World } from "./api/cluster";
+import { errorOf, forbiddenKinds, has, phaseOf, type Cluster, type World } from "./api/cluster";
 import { KINDS } from "./api/kinds";
 import type { KubeObject } from "./api/objects";
 import { Command } from "./parts/basics";
@@ -218,6 +218,15 @@ function Connection({ world }: { world: World }) {
         <p class="notice error" role="alert">
           {error.replace(/\.$/, "")}. What is shown is the last that was known.
         </p>
+      )}
+      {!has(world, "vmis") && (
+        <div class="notice" role="status">
+          <p>
+            This Kubernetes has no kinds of virtual machines. An administrator of it installs corral's, after which this page has to be
+            loaded again:
+          </p>
+          <Command line="corral install --print | kubectl apply -f -" />
+        </div>
       )}
       {forbidden.includes("vmis") && (
         <p class="notice" role="status">

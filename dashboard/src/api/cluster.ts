@@ -268,3 +268,8 @@ export function isFleetLoading(world: World): boolean {
 export function has(world: World, name: KindName): boolean {
   return world[name].phase !== "absent";
 }
+
+/** Return the kinds that the server does not have. */
+export function absentKinds(world: World): KindName[] {
+  return KIND_NAMES.filter((each) => !has(world, each));
+}

@@ -2,9 +2,10 @@
 
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { useApp } from "../app-context";
+import { has } from "../api/cluster";
 import { KIND_NAMES, KINDS, pathOf } from "../api/kinds";
 import { text, type KubeObject } from "../api/objects";
-import { Title } from "../parts/basics";
+import { Empty, Title } from "../parts/basics";
 import { YamlEditor, type Target } from "../parts/yaml-editor";
 import { createCommand } from "../model/actions";
 import { linkTo } from "../model/activity";
@@ -38,6 +39,8 @@ export function CreateView() {
   // A name that is still being typed is no namespace: the server decides there.
   const isNamespace = [world.namespace || "default", ...world.namespaces].includes(form.namespace);
   const rights = isNamespace ? world.rights.of(form.namespace) : Rights.unknown();
+  const offered = OFFERED.filter((each) => has(world, KIND_OF[each]));
+  if (offered.length === 0) return <Empty title="There is nothing to create on this server" />;
   return (
     <>
       <Title name="Create" />
@@ -45,7 +48,7 @@ export function CreateView() {
         <form class="form card" aria-label="What to create" onSubmit={(event) => event.preventDefault()}>
           <fieldset class="kinds">
             <legend>Kind</legend>
-            {OFFERED.filter((each) => world[KIND_OF[each]].phase !== "absent").map((each) => (
+            {offered.map((each) => (
               <label key={each} class="kind">
                 <input type="radio" name="what" checked={form.what === each} onChange={() => change({ what: each, name: form.name === EXAMPLES[form.what].name ? EXAMPLES[each].name : form.name })} />
                 <span>

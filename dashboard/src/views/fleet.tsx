@@ -2,7 +2,7 @@
 
 import { memo } from "preact/compat";
 import { useApp } from "../app-context";
-import { has, isFleetLoading } from "../api/cluster";
+import { absentKinds, has, isFleetLoading } from "../api/cluster";
 import { KINDS } from "../api/kinds";
 import { condition, count, isTrue, text, type KubeObject } from "../api/objects";
 import { ActionButton, Age, Command, Empty, Lines, Title } from "../parts/basics";
@@ -20,15 +20,18 @@ import { NodeCards } from "./nodes";
 export function FleetView() {
   const { world, fleet } = useApp();
   const isLoading = isFleetLoading(world) && fleet.sorted.length === 0;
-  const isEmpty = !isLoading && fleet.rows.length === 0 && fleet.sorted.length === 0;
+  const isInstalled = has(world, "vmis");
+  const isEmpty = isInstalled && !isLoading && fleet.rows.length === 0 && fleet.sorted.length === 0;
   return (
     <>
       <Title name="Fleet">
-        <a class="button primary" href={href("create")}>
-          Create
-        </a>
+        {isInstalled && (
+          <a class="button primary" href={href("create")}>
+            Create
+          </a>
+        )}
       </Title>
-      <Problems problems={problemsOf(world, fleet)} isLoading={isLoading} />
+      {isInstalled && <Problems problems={problemsOf(world, fleet)} isLoading={isLoading} />}
       {fleet.sorted.length > 0 && <Legend counts={fleet.counts} />}
       {isEmpty && <FirstSteps />}
       <Rows />
@@ -37,8 +40,16 @@ export function FleetView() {
       <Checkpoints />
       <MigrationList />
       {has(world, "nodes") && <NodeCards />}
+      {isInstalled && <Absent />}
     </>
   );
+}
+
+/** Names the kinds that a Kubernetes with another KubeVirt does not have. */
+function Absent() {
+  const absent = absentKinds(useApp().world);
+  if (absent.length === 0) return null;
+  return <p class="note">This server does not have: {absent.map((each) => KINDS[each].titles).join(", ")}.</p>;
 }
 
 function Problems({ problems, isLoading }: { problems: readonly Problem[]; isLoading: boolean }) {

@@ -18,6 +18,7 @@ from tests.e2e.dashboard.conftest import (
     kubeconfig_of,
     kubectl_proxy,
     sign_in_url,
+    violations,
 )
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
@@ -145,6 +146,43 @@ def test_the_page_works_behind_kubectl_proxy(user, context, faults, static):
         go(page, "nodes")
         expect(page.get_by_role("main")).to_contain_text(user.items("nodes")[0]["metadata"]["name"])
         page.close()
+
+
+def without_groups(*groups):
+    """Answers discovery as a Kubernetes does that lacks some groups."""
+
+    def answer(route):
+        response = route.fetch()
+        found = response.json()
+        found["groups"] = [each for each in found["groups"] if each["name"] not in groups]
+        route.fulfill(response=response, json=found)
+
+    return answer
+
+
+def test_a_kubernetes_without_the_kinds_is_told_how_to_get_them(user, context, faults):
+    groups = ("kubevirt.io", "pool.kubevirt.io", "corral.dev", "cdi.kubevirt.io")
+    page = context.new_page()
+    page.route("**/apis", without_groups(*groups))
+    page.goto(sign_in_url(user))
+    main = page.get_by_role("main")
+    expect(main).to_contain_text("This Kubernetes has no kinds of virtual machines")
+    expect(main).to_contain_text("corral install --print | kubectl apply -f -")
+    expect(main).to_contain_text(user.items("nodes")[0]["metadata"]["name"])
+    expect(main).not_to_contain_text("Nothing is wrong")
+    expect(page.get_by_role("status").first).to_contain_text("live")
+    assert not violations(page)
+    go(page, "create")
+    expect(main).to_contain_text("There is nothing to create on this server")
+
+
+def test_the_kinds_that_another_kubevirt_lacks_are_named(user, context, faults):
+    page = context.new_page()
+    page.route("**/apis", without_groups("corral.dev"))
+    page.goto(sign_in_url(user))
+    main = page.get_by_role("main")
+    expect(main).to_contain_text("does not have: warm pools, claims, checkpoints.")
+    expect(main).to_contain_text("Nothing is wrong")
 
 
 def test_the_page_of_a_dead_server_waits_for_its_return(tmp_path_factory, context, faults):
