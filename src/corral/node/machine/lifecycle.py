@@ -523,8 +523,8 @@ class Machine:
     async def _query_guest_info(self, guest: Guest) -> None:
         for pause in _GUEST_INFO_RETRY_SECONDS:
             await asyncio.sleep(pause)
-            if not self.facts.agent_connected:
-                return
+            if not self.facts.agent_connected or self.facts.paused:
+                return  # it is queried once it goes on
             guest_info = await guest.query_guest_info()
             if guest_info is not None and guest_info != self.facts.guest_info:
                 self.set_facts(replace(self.facts, guest_info=guest_info))

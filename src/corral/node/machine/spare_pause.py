@@ -41,11 +41,21 @@ class SparePause:
                 return
             state.record_spare_pause(paused=True)
             try:
+                await self._finish_queries(guest)
                 await guest.pause()
             except GuestError:
                 state.set_facts(replace(state.facts, paused=""))
                 state.record_spare_pause(paused=False)
                 raise
+
+    async def _finish_queries(self, guest: Guest) -> None:
+        """Wait for the answers to what the guest's agent was asked; no more is asked from now on.
+
+        A command to a guest that stands still ends at its timeout, and others wait for that.
+        """
+        if self._state.facts.agent_connected:
+            with suppress(GuestError):
+                await guest.agent.ping()
 
     async def end(self, guest: Guest) -> None:
         """Run the vCPUs of a guest that was paused as a spare, and set its clock.

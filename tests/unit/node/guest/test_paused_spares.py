@@ -244,3 +244,34 @@ async def test_a_guest_that_ends_while_it_is_paused_has_ended(fixture):
 def test_spares_alone_have_the_task():
     assert may_be_paused(spare(state=None))
     assert not may_be_paused(make_vmi())
+
+
+async def test_nothing_is_asked_of_a_guest_that_stands_still(fixture, monkeypatch):
+    """A query that was begun ends first: one that is cut off keeps the agent busy afterwards."""
+    asked = []
+
+    async def query():
+        began = asyncio.get_running_loop().time()
+        await asyncio.sleep(3)
+        asked.append((began, await fixture.guest.runs()))
+        answered.set()
+
+    async def ping():
+        await answered.wait()
+
+    fixture.vmi, answered = spare(ready=False), asyncio.Event()
+    async with fixture.manager() as machine:
+        monkeypatch.setattr(fixture.guest, "query_guest_info", query)
+        monkeypatch.setattr(fixture.guest.agent, "ping", ping)
+        await asyncio.sleep(60)
+        asked.clear()
+        answered.clear()
+        machine.refresh_guest_info()
+        await asyncio.sleep(0.1)
+        await fixture.becomes(spare())
+        assert await fixture.guest.runs()
+        await asyncio.sleep(5)
+        assert not await fixture.guest.runs()
+        machine.refresh_guest_info()
+        await asyncio.sleep(60)
+        assert [while_it_ran for _, while_it_ran in asked] == [True]
