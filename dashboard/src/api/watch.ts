@@ -6,7 +6,8 @@
 import { ApiError, type Client } from "./client";
 import { at, text, type KubeObject } from "./objects";
 
-const PAGE = "500";
+/** Another page waits until the page has drawn what has come meanwhile: most fleets fit into one. */
+const PAGE = "1000";
 /** kube-apiserver answers the one subprotocol that stands beside the token, whatever its name. */
 const PROTOCOL = "json.k8s.io";
 const SHORTEST_PAUSE_MS = 500;
