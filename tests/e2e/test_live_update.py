@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from tests.cluster import PATIENCE
 from tests.console import serial
 from tests.e2e.test_live_migration_qemu import followed, send
 from tests.real_machine import definition, hypervisor, new_directory
@@ -69,7 +70,7 @@ class Changes:
         self._more.set()
 
     async def until(self, count: int) -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE):
             while self.count < count:
                 self._more.clear()
                 await self._more.wait()
@@ -80,7 +81,7 @@ async def plug(guest, console, count):
 
     Programs that are new to QEMU fill what is left of it, after which QEMU flushes it.
     """
-    async with asyncio.timeout(180):
+    async with asyncio.timeout(PATIENCE):
         while True:
             try:
                 await guest.resizing.plug_processors(count)
@@ -117,7 +118,7 @@ async def test_a_guest_gets_vcpus_and_memory_and_keeps_them_when_it_moves(
         there = await qemu.start(replace(planned, receives=True))
         await there.offer_disks(planned.vmi, ["root"])
         target = LocalTarget(there, ["root"])
-        async with asyncio.timeout(120), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(PATIENCE), asyncio.TaskGroup() as group:
             group.create_task(send(guest, planned.vmi, target))
             while target.memory is None:
                 await asyncio.sleep(0)
