@@ -1,7 +1,8 @@
 /** The rows of the fleet: sets, pools and warm pools with their machines, claims, and machines on their own. */
 
 import type { World } from "../api/cluster";
-import { count, isTrue, list, type KubeObject } from "../api/objects";
+import { KINDS } from "../api/kinds";
+import { count, isTrue, list, text, type KubeObject } from "../api/objects";
 import { countStates, imageOfVolumes, machinesOf, type Counts, type Machine } from "./machines";
 
 export type SetKind = "sets" | "pools" | "warmPools";
@@ -114,6 +115,12 @@ function isSameList(one: readonly unknown[], other: readonly unknown[]): boolean
 function volumesOf(kind: SetKind, object: KubeObject): unknown[] {
   if (kind === "pools") return list(object, "spec", "virtualMachineTemplate", "spec", "template", "spec", "volumes");
   return list(object, "spec", "template", "spec", "volumes");
+}
+
+/** Return the pool that a warm pool keeps a checkpoint for; empty if it keeps machines. */
+export function poolOf(row: Row): string {
+  const isPool = text(row.object, "spec", "targetRef", "kind") === KINDS.pools.kind;
+  return row.kind === "warmPools" && isPool ? text(row.object, "spec", "targetRef", "name") : "";
 }
 
 /** Return the kind of the page that an owner reference names. */

@@ -8,7 +8,7 @@ import { claim, createCommand, deleteMachine, deleteRow, fork, kubectl, machineA
 import { activityOf, isAbout, linkTo, matchesFilter } from "./activity";
 import { changesOf, describeManager, managerOf } from "./changes";
 import { blankForm, lineOfField, objectOf } from "./create";
-import { fleetOf, NO_FLEET } from "./fleet";
+import { fleetOf, NO_FLEET, poolOf } from "./fleet";
 import { machineOf } from "./machines";
 import { problemsOf } from "./problems";
 import { bytes, parseQuantity, processors } from "./quantity";
@@ -156,6 +156,13 @@ test("pause is taken back; a warm pool has none", () => {
   const warm = { ...rowOf(SET), kind: "warmPools" as const };
   assert.equal(pauseRow(warm, "/p", true), undefined);
   assert.deepEqual(claim(warm, "10m").request.body, { apiVersion: "corral.dev/v1alpha1", kind: "VirtualMachineClaim", metadata: { generateName: "web-", namespace: "default" }, spec: { warmPoolRef: { name: "web" }, ttl: "10m" } });
+});
+
+test("a warm pool of a pool keeps a checkpoint and no machines", () => {
+  const of = (kind: string) => ({ ...rowOf({ ...SET, spec: { targetRef: { kind, name: "lab" } } }), kind: "warmPools" as const });
+  assert.equal(poolOf(of("VirtualMachinePool")), "lab");
+  assert.equal(poolOf(of("VirtualMachineInstanceReplicaSet")), "");
+  assert.equal(poolOf({ ...of("VirtualMachinePool"), kind: "sets" as const }), "");
 });
 
 test("what can be done to a machine follows its state", () => {

@@ -11,7 +11,7 @@ import { ProblemList } from "../parts/problem-list";
 import { Legend, Squares } from "../parts/squares";
 import { Stepper } from "../parts/stepper";
 import { claim, deleteObject, deleteRow, pauseRow, scale } from "../model/actions";
-import type { Row } from "../model/fleet";
+import { poolOf, type Row } from "../model/fleet";
 import { describeCounts, type Machine } from "../model/machines";
 import { problemsOf, type Problem } from "../model/problems";
 import { href } from "../model/routes";
@@ -95,6 +95,7 @@ const LARGE = 60;
 
 const RowCard = memo(({ row }: { row: Row }) => {
   const title = KINDS[row.kind].title;
+  const pool = poolOf(row);
   return (
     <li class={`card set${row.machines.length > LARGE ? " large" : ""}`}>
       <div class="what">
@@ -109,12 +110,20 @@ const RowCard = memo(({ row }: { row: Row }) => {
       <div class="fill">
         <Squares machines={row.machines} missing={row.desired - row.machines.length} label={`Machines of ${row.name}: ${describeCounts(row.counts)}`} />
         <p class="numbers">
-          <strong>{row.ready}</strong> of {row.desired} ready
+          {pool ? (
+            <span>
+              Checkpoint <strong>{isTrue(row.object, "Ready") ? "ready" : "not ready"}</strong> for new machines of {pool}
+            </span>
+          ) : (
+            <>
+              <strong>{row.ready}</strong> of {row.desired} ready
+            </>
+          )}
           {row.current !== row.desired && <span> · {row.current} there</span>}
           {row.isPaused && <span class="badge">paused</span>}
           {row.isLeaving && <span class="badge">being deleted</span>}
           {row.outdated > 0 && <span class="badge">{row.outdated} on an older template</span>}
-          {row.kind === "warmPools" && <span> · {count(row.object, ["status", "claimedReplicas"])} handed out</span>}
+          {row.kind === "warmPools" && !pool && <span> · {count(row.object, ["status", "claimedReplicas"])} handed out</span>}
         </p>
       </div>
       <RowControls row={row} />
@@ -129,15 +138,18 @@ export function RowControls({ row }: { row: Row }) {
   const pause = pauseRow(row, path, !row.isPaused);
   const rights = world.rights.of(row.namespace);
   const refusal = rights.refusal(scale(row, path, row.desired, rights).deed);
+  const hasMachines = !poolOf(row);
   return (
     <div class="controls">
-      <Stepper
-        value={row.desired}
-        label={`Scale ${row.name}`}
-        refusal={row.isLeaving ? "It is being deleted." : refusal}
-        onChange={(replicas) => perform(scale(row, path, replicas, rights))}
-      />
-      {row.kind === "warmPools" && <ActionButton action={claim(row, "")} />}
+      {hasMachines && (
+        <Stepper
+          value={row.desired}
+          label={`Scale ${row.name}`}
+          refusal={row.isLeaving ? "It is being deleted." : refusal}
+          onChange={(replicas) => perform(scale(row, path, replicas, rights))}
+        />
+      )}
+      {row.kind === "warmPools" && hasMachines && <ActionButton action={claim(row, "")} />}
       {pause && <ActionButton action={pause} />}
       <ActionButton action={deleteRow(row, path)} class="danger" />
     </div>

@@ -35,6 +35,23 @@ export function NodeCards({ detailed = false }: { detailed?: boolean }) {
   );
 }
 
+/** A name on each line; a long one continues after a slash or an equals sign. */
+function Names({ of }: { of: readonly string[] }) {
+  if (of.length === 0) return <>none</>;
+  return (
+    <ul>
+      {of.map((name) => (
+        <li key={name}>{name.split(/(?<=[/=:])/).map((part, index) => [index > 0 && <wbr key={part} />, part])}</li>
+      ))}
+    </ul>
+  );
+}
+
+/** Return a node's labels as kubectl writes them: key=value. */
+function labelsOf(node: KubeObject): string[] {
+  return Object.entries(node.metadata.labels ?? {}).map(([key, value]) => (value ? `${key}=${value}` : key));
+}
+
 /** Return a node's taints as kubectl writes them: key=value:Effect. */
 function taintsOf(node: KubeObject): string[] {
   return list(node, "spec", "taints").map((each) => {
@@ -93,9 +110,9 @@ function NodeCard({ node, machines, detailed }: { node: KubeObject; machines: re
             ["Agent", text(node, "status", "nodeInfo", "kubeletVersion")],
             ["Accelerator", node.metadata.annotations?.["corral.dev/accelerator"] ?? ""],
             ["Joined", <Age key="age" since={node.metadata.creationTimestamp} />],
-            ["Labels", Object.entries(node.metadata.labels ?? {}).map(([key, value]) => (value ? `${key}=${value}` : key)).join(", ")],
-            ["Taints", taintsOf(node).join(", ") || "none"],
-            ["Conditions", conditions(node).map((each) => `${each.type} ${each.status}`).join(", ")],
+            ["Labels", <Names key="labels" of={labelsOf(node)} />],
+            ["Taints", <Names key="taints" of={taintsOf(node)} />],
+            ["Conditions", <Names key="conditions" of={conditions(node).map((each) => `${each.type} ${each.status}`)} />],
           ]}
         />
       )}
