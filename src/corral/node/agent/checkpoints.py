@@ -21,7 +21,7 @@ from corral.api.kinds.corral.checkpoint import (
     READY,
     VirtualMachineCheckpoint,
 )
-from corral.api.kinds.corral.warm_pool import VirtualMachineWarmPool
+from corral.api.kinds.corral.warm_pool import WARM_POOL_KIND
 from corral.api.kinds.vmi.fork_state import forked, has_booted_instead, has_started_from
 from corral.api.kinds.vmi.live_update import boot_sockets
 from corral.api.kinds.vmi.saved_memory import starts_from
@@ -424,7 +424,7 @@ def evictable(
         and each.has(READY)
         and not each.metadata.deletion_timestamp
         and (owner := controller_of(each)) is not None
-        and owner.kind == VirtualMachineWarmPool.kind
+        and owner.kind == WARM_POOL_KIND
         and is_unused(each)
     ]
     return sorted(found, key=lambda each: (each.metadata.creation_timestamp or "", each.key))

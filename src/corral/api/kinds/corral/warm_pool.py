@@ -9,6 +9,7 @@ from corral.api.object import Condition, Object, Struct
 
 GROUP: Final = "corral.dev"
 
+WARM_POOL_KIND: Final = "VirtualMachineWarmPool"
 WARM_POOL_LABEL: Final = "corral.dev/warm-pool"
 """Label of a spare and of its pod: the warm pool.  It is removed when the spare is handed out."""
 TEMPLATE_HASH_LABEL: Final = "corral.dev/template-hash"
@@ -91,7 +92,7 @@ class VirtualMachineWarmPool(Object, kw_only=True):
     """
 
     api_version: ClassVar[str] = f"{GROUP}/v1alpha1"
-    kind: ClassVar[str] = "VirtualMachineWarmPool"
+    kind: ClassVar[str] = WARM_POOL_KIND
 
     spec: WarmPoolSpec
     status: WarmPoolStatus = msgspec.field(default_factory=WarmPoolStatus)
