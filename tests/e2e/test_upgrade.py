@@ -154,8 +154,12 @@ def test_machines_move_into_a_qemu_that_is_installed_while_they_run(user, tmp_pa
     patched = ("patch", "kubevirt", "kubevirt", "-n", "kubevirt", "--type", "merge", "-p", patch)
     assert "Warning" not in user.kubectl(*patched)
     until("none is outdated", lambda: outdated(user) == 0)
-    replaced = vmi(user, "stays")
-    assert replaced["metadata"]["uid"] != tied["metadata"]["uid"]
+
+    def is_replaced() -> bool:
+        found = [each["metadata"]["uid"] for each in user.items("vmi", "-l", "app=stays")]
+        return len(found) == 1 and found != [tied["metadata"]["uid"]]
+
+    until("the other one is replaced", is_replaced)
 
     def is_up() -> bool:
         return vmi(user, "stays").get("status", {}).get("phase") == "Running"

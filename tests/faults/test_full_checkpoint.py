@@ -37,7 +37,7 @@ disk.touch()
 os.truncate(disk, 1 << 20)
 files = CheckpointFiles(small / "checkpoints" / "uid")
 fill_at = ""
-started = asyncio.Event()
+started, goes_on = asyncio.Event(), asyncio.Event()
 
 class MachineEvents:
     def changed(self):
@@ -50,6 +50,8 @@ class MachineEvents:
     pod_event = vmi_event
 
 def step(name):
+    if name == "goes on":
+        goes_on.set()
     if name == fill_at:
         with filler.open("wb", buffering=0) as file:
             try:
@@ -76,6 +78,7 @@ async def emulated(*_):
     return Finding(Accelerator.TCG, "probed long ago", "7.2")
 
 async def attempt(machine, vmi):
+    goes_on.clear()
     try:
         made = await machine.checkpoint.make(files, machine.guest, vmi, "default/base")
     except checkpoint.CheckpointError as error:
@@ -84,6 +87,8 @@ async def attempt(machine, vmi):
         return None
     finally:
         filler.unlink(missing_ok=True)
+        if machine.record.stands_still:  # not even that it goes on could be recorded
+            await goes_on.wait()
     return made
 
 async def main():
