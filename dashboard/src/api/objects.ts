@@ -115,6 +115,11 @@ export function isTrue(object: KubeObject | undefined, type: string): boolean {
   return condition(object, type)?.status === "True";
 }
 
+/** Report whether a node takes no more pods, as after kubectl cordon. */
+export function isCordoned(node: KubeObject): boolean {
+  return (node.spec as { unschedulable?: boolean } | undefined)?.unschedulable === true;
+}
+
 /** Return the key of an object in its store: namespace/name, or the name of one without namespace. */
 export function keyOf(object: KubeObject): string {
   const { namespace, name } = object.metadata;

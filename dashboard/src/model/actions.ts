@@ -1,7 +1,7 @@
 /** What can be done to machines and sets: the request, the right that it needs, and the line of kubectl. Pure. */
 
 import { pathOf, KINDS, type KindName } from "../api/kinds";
-import { condition, isTrue, text, type KubeObject } from "../api/objects";
+import { condition, isCordoned, isTrue, text, type KubeObject } from "../api/objects";
 import type { Row } from "./fleet";
 import type { Machine } from "./machines";
 import { Rights, type Deed } from "./rights";
@@ -117,7 +117,7 @@ export function machineActions(machine: Machine, nodes: readonly KubeObject[] = 
 function whyNotMigratable(machine: Machine, nodes: readonly KubeObject[]): string | undefined {
   const found = condition(machine.vmi, "LiveMigratable");
   if (found?.status === "False") return found.message || found.reason;
-  const others = nodes.filter((each) => each.metadata.name !== machine.node && isTrue(each, "Ready") && !(each.spec as { unschedulable?: boolean } | undefined)?.unschedulable);
+  const others = nodes.filter((each) => each.metadata.name !== machine.node && isTrue(each, "Ready") && !isCordoned(each));
   return nodes.length > 0 && others.length === 0 ? "No other node is ready for it: a migration needs one (corral join)." : undefined;
 }
 

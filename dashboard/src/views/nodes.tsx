@@ -2,7 +2,7 @@
 
 import { useMemo } from "preact/hooks";
 import { useApp } from "../app-context";
-import { conditions, condition, list, text, type KubeObject } from "../api/objects";
+import { conditions, condition, isCordoned, list, text, type KubeObject } from "../api/objects";
 import { Age, Empty, Facts, Meter, Title } from "../parts/basics";
 import { Squares } from "../parts/squares";
 import { countStates, describeCounts, type Machine } from "../model/machines";
@@ -80,7 +80,6 @@ function NodeCard({ node, machines, detailed }: { node: KubeObject; machines: re
   const cpu = parseQuantity(text(node, "status", "allocatable", "cpu"));
   const memory = parseQuantity(text(node, "status", "allocatable", "memory"));
   const used = world.usage.nodes.get(name)?.at(-1);
-  const cordoned = (node.spec as { unschedulable?: boolean } | undefined)?.unschedulable;
   const isSimulated = cpu > SIMULATED_CPUS;
   return (
     <li class="card node">
@@ -88,7 +87,7 @@ function NodeCard({ node, machines, detailed }: { node: KubeObject; machines: re
         <span class="name">{name}</span>
         <span class="note">
           {ready?.status === "True" ? "ready" : `not ready: ${ready?.message ?? "no report"}`}
-          {cordoned && " · cordoned"} · {machines.length} machines
+          {isCordoned(node) && " · cordoned"} · {machines.length} machines
           {isSimulated && " · simulated"}
         </span>
       </div>
