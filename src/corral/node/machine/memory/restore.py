@@ -13,7 +13,6 @@ changes its disks, which then no longer match the memory.
 
 import asyncio
 import shutil
-import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ from corral.node.hypervisor import (
     MemoryMisfitError,
     StartError,
 )
+from corral.node.machine.clock import set_clock
 from corral.node.state.facts import start_failed
 from corral.node.state.machine_record import Stage
 from corral.node.state.machine_state import MachineState
@@ -204,10 +204,8 @@ class MemoryRestore:
             await guest.replug(vmi)
         for pause in _SET_TIME_RETRY_SECONDS:
             await asyncio.sleep(pause)
-            if self._state.facts.agent_connected:
-                with suppress(GuestError):
-                    await guest.agent.set_time(time.time())
-                    return
+            if self._state.facts.agent_connected and await set_clock(guest.agent):
+                return
 
     def _event(self, event_type: str, reason: str, message: str) -> None:
         self._state.recorder.vmi_event(event_type, reason, message)
